@@ -10,7 +10,7 @@ privacy.
 The planner knows only the noise's edge over the whole energy, ``e = ratio / R``. The
 agreement falls as ``1 / (1 + (e / e0)^2.5)``, and e0 differs from set to set by a
 factor of ten. The range is that of a new set, by a t law over the sets
-[:mod:`.prediction`]; each set is judged by a range that was made without it.
+[:mod:`.forecast_components`]; each set is judged by a range that was made without it.
 
     python -m benchmarks.agreement [--fit] [--data ../shared/data]
 
@@ -33,7 +33,7 @@ import scipy.stats
 from joblib import Parallel, delayed
 from nilearn.masking import compute_epi_mask
 
-from capeneuro.algorithms import metrics, prediction
+from capeneuro.algorithms import forecast_components, metrics
 from capeneuro.data import basis
 from capeneuro.privacy.accounting import Budget
 from papers.cells import abide, ica
@@ -83,13 +83,13 @@ def zscored(X: np.ndarray) -> np.ndarray:
     return (X / np.where(s > 0, s, 1)).astype(np.float32)
 
 
-def epsilon_of(design: prediction.Design, unit: str, ratio: float) -> float:
+def epsilon_of(design: forecast_components.Design, unit: str, ratio: float) -> float:
     """Epsilon at which noise of PCA is foretold to be so much of its signal."""
     low, high = 1e-3, 1e6
     for _ in range(60):
         middle = (low * high) ** 0.5
         budget = Budget(middle, 1e-5, unit, "replace-one", design.n_sites // 4)
-        above = prediction.predict_subspace(design, budget).ratio > ratio
+        above = forecast_components.predict_subspace(design, budget).ratio > ratio
         low, high = (middle, high) if above else (low, middle)
     return high
 
@@ -105,7 +105,7 @@ def cells(
             continue  # nothing is left to find, or of so few people
         S, T = min(8, M), int(np.mean([X.shape[1] for X in people]))
         share = 1.0 if kind == "spatial" else 0.5
-        design = prediction.Design(S, M, T, len(people[0]), R, N_ROUNDS, share)
+        design = forecast_components.Design(S, M, T, len(people[0]), R, N_ROUNDS, share)
         for ratio, draw in itertools.product(RATIOS, range(DRAWS)):
             yield name, people, kind, design, unit, ratio, draw
 
@@ -114,7 +114,7 @@ def run(
     name: str,
     people: People,
     kind: str,
-    design: prediction.Design,
+    design: forecast_components.Design,
     unit: str,
     ratio: float,
     draw: int,
@@ -131,9 +131,12 @@ def run(
     bound = float(np.sqrt(np.mean([np.sum(X**2.0, axis=0).mean() for X in own])))
     about = {"n_components": R, "norm_bound": bound, "independence": kind}
     exact = abide.maps(sites, about | EXACT)
-    options = about | {"arm": "cape", "pca_clip": prediction.fair_pca_clip(unit, R)}
+    options = about | {
+        "arm": "cape",
+        "pca_clip": forecast_components.fair_pca_clip(unit, R),
+    }
     if kind == "temporal":
-        clip = prediction.fair_clip(unit, R, T)
+        clip = forecast_components.fair_clip(unit, R, T)
         options |= {"n_rounds": N_ROUNDS, "clip": clip, "pca_share": design.pca_share}
     epsilon = epsilon_of(design, unit, ratio)
     budget = Budget(epsilon, 1e-5, unit, "replace-one", S // 4)
@@ -150,7 +153,7 @@ def fit(rows: pd.DataFrame) -> None:
     grid = np.geomspace(3e-4, 0.5, 200)
 
     def curve(e: np.ndarray, e0: float) -> np.ndarray:
-        return 1 / (1 + (e / e0) ** prediction.STEEP)
+        return 1 / (1 + (e / e0) ** forecast_components.STEEP)
 
     of = ["data", "kind", "components", "unit", "people"]
     found = [

@@ -1,4 +1,4 @@
-"""Calibrate the planner (:mod:`.prediction`): simulate studies, fit constants, print.
+"""Calibrate the planner: simulate studies, fit constants, print.
 
 Run ``python benchmarks/calibrate_planner.py`` from the repository, five minutes. The
 noise at the aggregator depends on the sites only through S / S_H, so one site with
@@ -11,7 +11,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from capeneuro import linalg
-from capeneuro.algorithms import ica, metrics, pca, prediction
+from capeneuro.algorithms import forecast_components, ica, metrics, pca
 from capeneuro.federation.mechanism import Release
 from capeneuro.privacy import accounting
 from capeneuro.privacy.blocks import Block
@@ -35,7 +35,7 @@ def draw_study(rng):
     R, M = np.exp(rng.uniform(*np.log([(3, few), (min(20, D / 5), many)])))
     # Only to bound the time: M T D decides it.
     M = min(M, 60_000 / T, 8e6 / (T * D))
-    return n_side, unit, prediction.Design(2, int(M), T, D, round(R))
+    return n_side, unit, forecast_components.Design(2, int(M), T, D, round(R))
 
 
 def draw_settings(rng, unit, design):
@@ -44,8 +44,8 @@ def draw_settings(rng, unit, design):
     epsilon = np.exp(rng.uniform(*np.log((0.2, 16) if unit == "sample" else (0.5, 64))))
     R = design.n_components
     clip, pca_clip = np.exp(rng.uniform(*np.log(CLIPS), size=2)) * [
-        prediction.fair_clip(unit, R, design.n_volumes),
-        prediction.fair_pca_clip(unit, R),
+        forecast_components.fair_clip(unit, R, design.n_volumes),
+        forecast_components.fair_pca_clip(unit, R),
     ]
     J, share = int(rng.integers(5, 41)), rng.uniform(0.15, 0.85)
     colluding = accounting.coalition(S, independent=True)
@@ -123,7 +123,7 @@ def measure(rng, n_data_sets=3, n_settings=4):
         T = design.n_volumes
         exact = decompose(A, (X, T, "sample"), 0, 0, rng, np.inf, **EXACT)[0]
         for row, (d, promise) in zip(rows, cells, strict=True):
-            at, own = prediction.predict(d, promise), {"n_rounds": d.n_rounds}
+            at, own = forecast_components.predict(d, promise), {"n_rounds": d.n_rounds}
             noise = (at.noise_pca, at.noise_ica)
             data, clips = (X, T, unit), {"pca_clip": d.pca_clip, "clip": d.clip}
             ngi, *rest = decompose(A, data, *noise, rng, **clips, **own)
@@ -135,30 +135,33 @@ def fit(rows):
     """Set and print the constants: some measured, the others by least squares."""
     designs, promises, exact, excess, captured, energy = zip(*rows, strict=True)
     n = np.array([d.n_subjects * d.n_volumes for d in designs])
-    prediction.BASE = float(np.mean(exact * np.sqrt(n)))
+    forecast_components.BASE = float(np.mean(exact * np.sqrt(n)))
     kept = []
     for d, b, e in zip(designs, promises, energy, strict=True):
-        typical = prediction.fair_pca_clip(b.unit, d.n_components)
-        kept.append(e * typical / prediction.clipped(typical, d.pca_clip))
-    prediction.KEPT = float(np.mean(kept))
+        typical = forecast_components.fair_pca_clip(b.unit, d.n_components)
+        kept.append(e * typical / forecast_components.clipped(typical, d.pca_clip))
+    forecast_components.KEPT = float(np.mean(kept))
 
     def predicted(names, x, field):
         for name, value in zip(names, np.exp(x), strict=True):
-            setattr(prediction, name, float(value))
-        at = map(prediction.predict, designs, promises)
+            setattr(forecast_components, name, float(value))
+        at = map(forecast_components.predict, designs, promises)
         return np.array([getattr(prediction, field) for prediction in at])
 
     def error(x):
-        said = np.maximum(predicted(FITTED, x, "ngi_excess"), prediction.FLOOR)
-        return np.log(said / np.maximum(excess, prediction.FLOOR))
+        said = np.maximum(predicted(FITTED, x, "ngi_excess"), forecast_components.FLOOR)
+        return np.log(said / np.maximum(excess, forecast_components.FLOOR))
 
     least_squares(lambda x: predicted(("LEAK",), x, "captured") - captured, [-1.0])
-    start = np.log([getattr(prediction, name) for name in FITTED])
+    start = np.log([getattr(forecast_components, name) for name in FITTED])
     x = least_squares(error, start, loss="soft_l1", f_scale=0.5).x  # long tails
-    within = np.mean(np.abs(error(x)) < np.log(prediction.FACTOR))
+    within = np.mean(np.abs(error(x)) < np.log(forecast_components.FACTOR))
     for name in ("BASE", "KEPT", "LEAK", *FITTED):
-        print(name, getattr(prediction, name))
-    print(f"{len(rows)} cells, within a factor of {prediction.FACTOR:g}: {within:.2f}")
+        print(name, getattr(forecast_components, name))
+    print(
+        f"{len(rows)} cells, within a factor of {forecast_components.FACTOR:g}: "
+        f"{within:.2f}"
+    )
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import math
 
 import numpy as np
 
-from capeneuro.federation import audit
+from capeneuro.audit import canaries
 from capeneuro.privacy import accounting, cape
 
 EPSILON, DELTA = 8.0, 1e-5
@@ -27,18 +27,18 @@ SHOWN = ("partner", "partners", "aggregator", "aggregator_and_colluders")
 
 def formula(view: str, rho: float, t: int, c: int) -> float:
     """Square of mu times gamma, for equal sites [docs/threat-model.md]."""
-    k = audit.PARTNERS.get(view, c)
-    if view not in audit.HEARS:
+    k = canaries.PARTNERS.get(view, c)
+    if view not in canaries.HEARS:
         return 1 / (t - k)
     return (1 + rho / (t - k)) / (1 + rho)
 
 
 def covariance(view: str, gamma: float, rho: float, t: int, c: int) -> float:
     """Loss from the joint covariance of what a class sees about one of t survivors."""
-    k = audit.PARTNERS.get(view, c)
+    k = canaries.PARTNERS.get(view, c)
     H = t - k  # noises of the coalition are known and drop out of all it sees
     G, E = np.eye(2 * H)[:H] * gamma**0.5, np.eye(2 * H)[H:] * (rho * gamma) ** 0.5
-    if view not in audit.HEARS:
+    if view not in canaries.HEARS:
         seen, moved = G.sum(axis=0)[None], np.ones(1)
     else:  # every honest site's message, and the total of their zero-sum noise
         seen = np.vstack([G + E, E.sum(axis=0)])
@@ -50,12 +50,12 @@ def covariance(view: str, gamma: float, rho: float, t: int, c: int) -> float:
 def canary(view: str, S: int, c: int, mu: float, n_pairs: int) -> float:
     """Lower bound on mu from an attack with this class's view on the real code."""
     asked = ("cape", "infomax_skew", "subject", "constant", mu)
-    case = audit.Case(*asked, S, c, 1, 100.0 * S, view)
+    case = canaries.Case(*asked, S, c, 1, 100.0 * S, view)
     views = [
-        np.array([audit.transcript(case, w, f"{w}-{i}")[0] for i in range(n_pairs)])
+        np.array([canaries.transcript(case, w, f"{w}-{i}")[0] for i in range(n_pairs)])
         for w in (0, 1)
     ]
-    return audit.attack(*views, 1e-3)
+    return canaries.attack(*views, 1e-3)
 
 
 def main() -> None:

@@ -25,7 +25,7 @@ import yaml
 from capeneuro import cli
 from capeneuro.config import load
 from capeneuro.data import files
-from capeneuro.studies import kinds
+from capeneuro.studies import registry
 from capeneuro.studies.sites import load_sites
 from sim.__main__ import main as make_data
 
@@ -138,7 +138,7 @@ def run(path: str) -> None:
     """All steps of a study that a report needs, one after the other."""
     study = load.load_study(path)
     sites = load_sites(study)
-    kind = kinds.of(study)
+    kind = registry.of(study)
     for step in kind.steps:
         if step in ("reconstruct", "report"):
             continue

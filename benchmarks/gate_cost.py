@@ -11,12 +11,12 @@ import time
 
 import numpy as np
 
-from capeneuro.federation.in_process import InProcess, Replies, sort_reply
 from capeneuro.federation.ledger import Ledger
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.messages import pack, unpack
 from capeneuro.federation.rules import Limits
 from capeneuro.federation.site import Site
+from capeneuro.federation.transport import InProcess, Replies, sort_reply
 from capeneuro.privacy import accounting
 
 SITES, PEOPLE, VOLUMES, TURNS = 4, 5, 100, 5

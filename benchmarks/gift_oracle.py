@@ -24,11 +24,11 @@ from capeneuro.algorithms.pca import Subspace, principal_subspace
 from capeneuro.config.sections import Cleaning, Space
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import nifti
-from capeneuro.federation.in_process import InProcess
 from capeneuro.federation.ledger import Ledger
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.rules import Limits
 from capeneuro.federation.site import Site
+from capeneuro.federation.transport import InProcess
 from capeneuro.privacy import accounting
 
 ROOT = Path(__file__).parent.parent

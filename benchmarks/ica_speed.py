@@ -25,9 +25,9 @@ from threadpoolctl import threadpool_limits
 from capeneuro import linalg
 from capeneuro.algorithms import ica, metrics
 from capeneuro.algorithms.pca import Subspace, principal_subspace
-from capeneuro.federation.in_process import InProcess
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.site import Site
+from capeneuro.federation.transport import InProcess
 from capeneuro.privacy import accounting, cape
 from capeneuro.privacy.blocks import Block
 from capeneuro.privacy.clipping import CLIP_SAFETY

@@ -39,11 +39,11 @@ MOMENTS = ("privacy/test_moments", "privacy/test_moments_third", "privacy/test_q
 MOMENTS += ("promises/test_attack_rows",)
 JOINING = ("flare/test_joining",)
 TESTS = {
-    "federation/lines": LEDGER,
+    "federation/hash_chain": LEDGER,
     "federation/ledger": LEDGER,
-    "federation/custody": ("promises/test_set_back", *AROUND),
+    "federation/ledger_backup": ("promises/test_set_back", *AROUND),
     "federation/registry": AROUND,
-    "federation/synced": LEDGER,
+    "federation/durable_files": LEDGER,
     "federation/site": (*RULES, "promises/test_set_back", "promises/test_two_worlds"),
     "federation/requests": RULES,
     "federation/rules": (*RULES, "federation/test_site"),
@@ -51,7 +51,7 @@ TESTS = {
         "federation/test_noise_addition",
         "promises/test_laws",
     ),
-    "federation/gate": ("federation/test_gate", "promises/test_two_worlds"),
+    "federation/envelope": ("federation/test_gate", "promises/test_two_worlds"),
     "federation/rounds": ("federation/test_rounds", "promises/test_lies"),
     "federation/secagg/protocol": SUMS,
     "federation/secagg/masking": SUMS,

@@ -18,11 +18,11 @@ from tensorly.decomposition import parafac, symmetric_parafac_power_iteration
 
 from capeneuro import linalg
 from capeneuro.algorithms import metrics, tensors
-from capeneuro.federation.in_process import InProcess
 from capeneuro.federation.ledger import Ledger
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.rules import Limits
 from capeneuro.federation.site import Site
+from capeneuro.federation.transport import InProcess
 from capeneuro.privacy import accounting
 from sim import mixtures
 

@@ -23,13 +23,13 @@ from capeneuro.config import load
 from capeneuro.config.regression import RegressionConfig
 from capeneuro.config.rows import RowStudy
 from capeneuro.data.rows import Shape, find_people, open_rows, read_row
-from capeneuro.federation.in_process import InProcess
 from capeneuro.federation.ledger import Ledger
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.rules import Limits
 from capeneuro.federation.site import Site
+from capeneuro.federation.transport import InProcess
 from capeneuro.privacy import accounting, cape
-from capeneuro.studies import kinds
+from capeneuro.studies import registry
 from capeneuro.studies.sites import load_sites
 
 ARMS = ("pooled", "secure_sum", "cape", "conventional", "local")
@@ -65,7 +65,7 @@ def draw(
     budget = accounting.Budget(epsilon, *rest)
     sites = {}
     for k, (name, (X, y)) in enumerate(people.items()):
-        z = kinds.of(study).encoder((k, S))(X, y[None])
+        z = registry.of(study).encoder((k, S))(X, y[None])
         book = Ledger(None, budget), Limits("simulated")
         sites[name] = Site(name, {name: z}, {name: z.shape[1]}, *book, digest=name)
     stages = [
@@ -78,7 +78,7 @@ def draw(
         )
         for stage, n in study.n_releases.items()
     ]
-    return kinds.of(study).compute(InProcess(sites), stages)
+    return registry.of(study).compute(InProcess(sites), stages)
 
 
 def explained(found: Any, shape: Shape, people: People) -> float:

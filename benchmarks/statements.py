@@ -31,9 +31,9 @@ from joblib import Parallel, delayed
 
 from benchmarks import table_ranges
 from capeneuro import linalg
-from capeneuro.algorithms import cca, regression, statements
+from capeneuro.algorithms import cca, confidence, regression
+from capeneuro.algorithms.confidence import Moment
 from capeneuro.algorithms.covariance import CONSTANT
-from capeneuro.algorithms.statements import Moment
 from capeneuro.privacy import accounting
 
 OUT = Path(__file__).with_suffix(".tsv")
@@ -335,9 +335,9 @@ def energy(cell: Volumes, n_draws: int, seed: int) -> list[tuple[object, ...]]:
         E = tau * linalg.unpack_symmetric(rng.standard_normal(D * (D + 1) // 2))
         Y = np.diag(values) + E
         _, V = linalg.top_eigenpairs(Y, K)
-        chosen = statements.split(Moment(Y, tau))[0].value
+        chosen = confidence.split(Moment(Y, tau))[0].value
         rough = linalg.top_eigenpairs(chosen, K)[1]
-        said, low, high = statements.captured(Moment(Y, tau), K)
+        said, low, high = confidence.captured(Moment(Y, tau), K)
         told = bool(np.isfinite(said))
         own, roughly = (float(np.sum(values[:, None] * v**2)) for v in (V, rough))
         for what, right in (

@@ -23,8 +23,8 @@ import pandas as pd
 import scipy.stats
 
 from capeneuro import linalg
-from capeneuro.algorithms import regression, row_prediction
-from capeneuro.algorithms.statements import Moment
+from capeneuro.algorithms import forecast_rows, regression
+from capeneuro.algorithms.confidence import Moment
 from capeneuro.data import files
 from capeneuro.privacy import accounting
 from papers.cells.regression import load
@@ -84,9 +84,9 @@ def lost(Z: np.ndarray, rng: np.random.Generator) -> Iterator[tuple[float, float
     best = explained(np.linalg.lstsq(X.T, y, rcond=None)[0])
     for epsilon in 2.0 ** np.arange(7):
         tau = 2**0.5 * regression.CLIP / N / accounting.mu_from_epsilon(epsilon, DELTA)
-        about = SITES, N, D, row_prediction.FILL / D**0.5, regression.CLIP
-        said = row_prediction.predict_regression(lambda *_, t=tau: t, *about)
-        if said[row_prediction.RATIO] > MOST_NOISE:
+        about = SITES, N, D, forecast_rows.FILL / D**0.5, regression.CLIP
+        said = forecast_rows.predict_regression(lambda *_, t=tau: t, *about)
+        if said[forecast_rows.RATIO] > MOST_NOISE:
             continue
         E = [rng.standard_normal(len(C) * (len(C) + 1) // 2) for _ in range(DRAWS)]
         released = [Moment(C + tau * linalg.unpack_symmetric(e), tau) for e in E]
@@ -98,7 +98,7 @@ def lost(Z: np.ndarray, rng: np.random.Generator) -> Iterator[tuple[float, float
 
 def share(k: float, x: np.ndarray) -> np.ndarray:
     """Share that is lost where errors are k times as large as is said."""
-    return (k * x) ** 2 / ((k * x) ** 2 + row_prediction.EXPLAINED)
+    return (k * x) ** 2 / ((k * x) ** 2 + forecast_rows.EXPLAINED)
 
 
 def span(known: pd.DataFrame) -> np.ndarray:
@@ -119,7 +119,7 @@ def main() -> None:
     found = [(name, *one) for name, Z in rows(given) for one in lost(Z, rng)]
     table = pd.DataFrame(found, columns=["table", "x", "lost"])
     odds = table.lost / (1 - table.lost)
-    table["k"] = (odds * row_prediction.EXPLAINED) ** 0.5 / table.x
+    table["k"] = (odds * forecast_rows.EXPLAINED) ** 0.5 / table.x
     known = table[table.lost.between(0.01, 0.99)]
     print(known.groupby("table").k.describe()[["count", "min", "50%", "max"]])
     print("k", *(f"{k:.3f}" for k in span(known)))

@@ -18,7 +18,7 @@ from tqdm import tqdm
 import capeneuro as cn
 from capeneuro.algorithms import verdicts
 from capeneuro.algorithms.verdicts import Verdicts
-from capeneuro.federation.arrays import Sites
+from capeneuro.notebook.sites import Sites
 
 N, D, K = 300, 20, 3
 WHY = "measures what noise alone is called"

@@ -461,10 +461,10 @@ def streams(n_people: int) -> None:
 
 def drawn(n_people: int, M: np.ndarray, analysis=None):
     """Sites of people who are drawn when looked at."""
-    from capeneuro.federation.in_process import InProcess
     from capeneuro.federation.ledger import Ledger
     from capeneuro.federation.rules import Limits
     from capeneuro.federation.site import Site
+    from capeneuro.federation.transport import InProcess
     from capeneuro.privacy import accounting
 
     ceiling = accounting.Budget(1e3, 1e-5, "sample", "replace-one", 0)

@@ -47,8 +47,8 @@ Doors
     load        a study file, to plan and run; the results of a study
 
 Rooms, from the door to the ground; each lists its files
-    warm, cli, flare, studies, report, persons, algorithms, data, config, federation,
-    privacy, linalg, machine
+    warm, cli, notebook, flare, audit, studies, report, persons, algorithms, data,
+    config, federation, privacy, linalg, machine
 """
 
 import importlib
@@ -56,26 +56,26 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from capeneuro.algorithms.ica import spatial_components as spatial_components
-    from capeneuro.federation.arrays import federate as federate
     from capeneuro.federation.ledger import Ledger as Ledger
     from capeneuro.federation.mechanism import Mechanism as Mechanism
     from capeneuro.federation.mechanism import Release as Release
     from capeneuro.federation.site import Site as Site
+    from capeneuro.notebook.estimators import PrivateClassifier as PrivateClassifier
+    from capeneuro.notebook.estimators import PrivateRegressor as PrivateRegressor
+    from capeneuro.notebook.loading import load as load
+    from capeneuro.notebook.plot import plot as plot
+    from capeneuro.notebook.sites import federate as federate
+    from capeneuro.notebook.verbs import canonical_directions as canonical_directions
+    from capeneuro.notebook.verbs import distribution as distribution
+    from capeneuro.notebook.verbs import infomax as infomax
+    from capeneuro.notebook.verbs import linear_contrasts as linear_contrasts
+    from capeneuro.notebook.verbs import linear_model as linear_model
+    from capeneuro.notebook.verbs import mixture_components as mixture_components
+    from capeneuro.notebook.verbs import pattern_components as pattern_components
+    from capeneuro.notebook.verbs import principal_subspace as principal_subspace
+    from capeneuro.notebook.verbs import topic_components as topic_components
+    from capeneuro.notebook.verbs import train_network as train_network
     from capeneuro.privacy.accounting import Budget as Budget
-    from capeneuro.report.pictures import plot as plot
-    from capeneuro.studies.estimators import PrivateClassifier as PrivateClassifier
-    from capeneuro.studies.estimators import PrivateRegressor as PrivateRegressor
-    from capeneuro.studies.results import load as load
-    from capeneuro.studies.verbs import canonical_directions as canonical_directions
-    from capeneuro.studies.verbs import distribution as distribution
-    from capeneuro.studies.verbs import infomax as infomax
-    from capeneuro.studies.verbs import linear_contrasts as linear_contrasts
-    from capeneuro.studies.verbs import linear_model as linear_model
-    from capeneuro.studies.verbs import mixture_components as mixture_components
-    from capeneuro.studies.verbs import pattern_components as pattern_components
-    from capeneuro.studies.verbs import principal_subspace as principal_subspace
-    from capeneuro.studies.verbs import topic_components as topic_components
-    from capeneuro.studies.verbs import train_network as train_network
 
 __version__ = "0.1.0"
 # Where each public name lives; loaded on first use, so that importing is quick.
@@ -85,22 +85,22 @@ _HOMES = {
     "Site": "federation.site",
     "Mechanism": "federation.mechanism",
     "Release": "federation.mechanism",
-    "federate": "federation.arrays",
-    "load": "studies.results",
-    "plot": "report.pictures",
-    "principal_subspace": "studies.verbs",
-    "infomax": "studies.verbs",
+    "federate": "notebook.sites",
+    "load": "notebook.loading",
+    "plot": "notebook.plot",
+    "principal_subspace": "notebook.verbs",
+    "infomax": "notebook.verbs",
     "spatial_components": "algorithms.ica",
-    "canonical_directions": "studies.verbs",
-    "distribution": "studies.verbs",
-    "pattern_components": "studies.verbs",
-    "mixture_components": "studies.verbs",
-    "topic_components": "studies.verbs",
-    "linear_model": "studies.verbs",
-    "train_network": "studies.verbs",
-    "linear_contrasts": "studies.verbs",
-    "PrivateRegressor": "studies.estimators",
-    "PrivateClassifier": "studies.estimators",
+    "canonical_directions": "notebook.verbs",
+    "distribution": "notebook.verbs",
+    "pattern_components": "notebook.verbs",
+    "mixture_components": "notebook.verbs",
+    "topic_components": "notebook.verbs",
+    "linear_model": "notebook.verbs",
+    "train_network": "notebook.verbs",
+    "linear_contrasts": "notebook.verbs",
+    "PrivateRegressor": "notebook.estimators",
+    "PrivateClassifier": "notebook.estimators",
 }
 __all__ = [*_HOMES]
 

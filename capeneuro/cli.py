@@ -16,6 +16,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
+import capeneuro.audit.one_run
+import capeneuro.audit.two_stages
 from capeneuro import __version__
 from capeneuro.config import load
 from capeneuro.config.errors import ConfigError, check_all
@@ -66,9 +68,9 @@ def init(options: argparse.Namespace) -> None:
             raise ConfigError(f"{folder / name}: exists already; choose another folder")
     texts: dict[str, str] = {}
     if options.sources:
-        from capeneuro.studies import begin
+        from capeneuro.studies import init_from_folders
 
-        summary, decisions = begin.write(
+        summary, decisions = init_from_folders.write(
             folder,
             options.sources,
             options.data,
@@ -92,7 +94,7 @@ def init(options: argparse.Namespace) -> None:
         if options.data == "private":
             next_steps += [
                 f"capeneuro ledger init config/sites/{site}.yaml"
-                for site in begin.site_names(options.sources)
+                for site in init_from_folders.site_names(options.sources)
             ]
         next_steps.append("capeneuro run config/config.yaml")
         print("\n".join([*summary, "\nnext, in this order:"]))
@@ -180,12 +182,12 @@ def check(options: argparse.Namespace) -> None:
     """
     from capeneuro.config.site import Derivatives
     from capeneuro.data import survey
-    from capeneuro.studies import kinds
+    from capeneuro.studies import registry
     from capeneuro.studies.sites import load_sites
 
     study = load.load_study(options.study)
     sites = load_sites(study)
-    kinds.check(study)
+    registry.check(study)
     features = [getattr(m, "rows", m) for m in study.members.values()]
     features = [getattr(rows, "features", rows) for rows in features]
     cleanings = [f.cleaning for f in features if getattr(f, "cleaning", None)]
@@ -201,7 +203,7 @@ def check(options: argparse.Namespace) -> None:
                 print(note)
 
     check_all(partial(check_images, site) for site in sites.values())
-    for path in () if study.data else dict.fromkeys(kinds.masks(study)):
+    for path in () if study.data else dict.fromkeys(registry.masks(study)):
         if not Path(path).exists():
             print(f"note: space.mask: nothing is at {str(path)!r} yet")
     S = len(study.sites)
@@ -457,12 +459,12 @@ def _ledger_arguments(command: argparse.ArgumentParser) -> None:
 
 def _keep_ledger(options: argparse.Namespace, site: SiteConfig, book: Any) -> None:
     from capeneuro.data import door
-    from capeneuro.federation import custody
+    from capeneuro.federation import ledger_backup
 
     if options.action == "backup":
         if options.file is None:
             raise ConfigError("--file: must name the file for the backup; add it")
-        n = custody.backup(book, options.file)
+        n = ledger_backup.backup(book, options.file)
         print(
             f"{options.file}: {n} lines of {site.ledger}; a backup contains no key; "
             f"keep {site.ledger / 'salt'} elsewhere, as secret as the data"
@@ -475,7 +477,7 @@ def _keep_ledger(options: argparse.Namespace, site: SiteConfig, book: Any) -> No
             "a study needs it, and is not restored"
         )
     if options.action == "init":
-        custody.begin(book)
+        ledger_backup.begin(book)
         print(
             f"{site.ledger}: ready; {site.second_place} records its number of lines. "
             "Back up the first and never the second; capeneuro ledger backup"
@@ -493,7 +495,7 @@ def _keep_ledger(options: argparse.Namespace, site: SiteConfig, book: Any) -> No
         return
     if options.file is not None:
         door.check_file(options.file, "name the backup")
-    charged = custody.restore(book, options.file, options.source)
+    charged = ledger_backup.restore(book, options.file, options.source)
     for entry in charged:
         print(f"charged in full: {entry.study}, mu {entry.mu:.5f} was left")
     print(f"{site.ledger}: restored, with a new key; now: capeneuro join STUDY")
@@ -501,16 +503,16 @@ def _keep_ledger(options: argparse.Namespace, site: SiteConfig, book: Any) -> No
 
 def _join_ledgers(options: argparse.Namespace, site: SiteConfig, book: Any) -> None:
     """Move a ledger, merge it into another, or record that their people differ."""
-    from capeneuro.federation import custody
+    from capeneuro.federation import ledger_backup
 
     source = options.source
     if source is None:
         raise ConfigError("--from: must name the folder of the other ledger; add it")
     if options.action == "move":
-        custody.move(book, source)
+        ledger_backup.move(book, source)
         print(f"{site.ledger}: ready, with all releases charged in {source}")
     elif options.action == "merge":
-        n = len(custody.merge(book, source))
+        n = len(ledger_backup.merge(book, source))
         print(f"{site.ledger}: {n} releases of {source} are charged here from now on")
     elif not options.reason:
         raise ConfigError(
@@ -518,7 +520,7 @@ def _join_ledgers(options: argparse.Namespace, site: SiteConfig, book: Any) -> N
             "people; add it"
         )
     else:
-        custody.state_distinct(book, source, options.reason)
+        ledger_backup.state_distinct(book, source, options.reason)
         print(
             f"{site.ledger}: its people are not those of {source}; both ledgers count"
         )
@@ -535,16 +537,16 @@ def privacy(options: argparse.Namespace) -> None:
     """
     from capeneuro.data import files
     from capeneuro.federation import vouching
-    from capeneuro.report import dossier
+    from capeneuro.report import privacy_schema
 
     if options.action == "schema":
-        print(dossier.schema(), end="")
+        print(privacy_schema.schema(), end="")
         return
     if options.file is None:
         raise ConfigError("FILE: must name a privacy.json; add it")
-    record = dossier.verify(options.file)
+    record = privacy_schema.verify(options.file)
     if options.action == "registry":
-        print(dossier.registry(record), end="")
+        print(privacy_schema.registry(record), end="")
         return
     n, p = len(record["releases"]), record["promise"]
     verdict = f"epsilon {p['epsilon']:g} at delta {record['delta']:g} is kept"
@@ -555,7 +557,7 @@ def privacy(options: argparse.Namespace) -> None:
     add = "release adds" if n == 1 else "releases add"
     print(f"{options.file}: {n} {add} up to its totals; {verdict}")
     if options.action == "verify":
-        for site, key in dossier.signed(options.file, record).items():
+        for site, key in privacy_schema.signed(options.file, record).items():
             print(f"signed by {site}, whose key must be {key}")
     if options.action == "sign" and options.site_file is None:
         raise ConfigError("--site-file: must name the file of the site; add it")
@@ -569,10 +571,10 @@ def privacy(options: argparse.Namespace) -> None:
                 "the path"
             )
         book = open_ledger(site)
-        charged = dossier.in_ledger(record, site.name, book.releases())
+        charged = privacy_schema.in_ledger(record, site.name, book.releases())
         print(f"{site.ledger}: has charged all {charged} of them")
         if options.action == "sign":
-            path = options.file.parent / dossier.SIGNATURES / f"{site.name}.json"
+            path = options.file.parent / privacy_schema.SIGNATURES / f"{site.name}.json"
             voucher = vouching.vouch(book.key, site.name, record["digest"])
             files.write_json(path, voucher)
             print(f"{path}: signed; send it to the keeper of the study's results")
@@ -799,7 +801,6 @@ def audit(options: argparse.Namespace) -> int:
         return _audit_study(options)
     from capeneuro.federation import audit as canaries
     from capeneuro.report import progress
-    from capeneuro.studies import two_stages
 
     settings = {
         "arms": options.arms.split(","),
@@ -826,7 +827,7 @@ def audit(options: argparse.Namespace) -> int:
     all_hold = True
     rows = canaries.audit(**settings)
     if options.unit == "subject":  # as later stages need
-        rows = chain(rows, two_stages.rows(**settings))
+        rows = chain(rows, capeneuro.audit.two_stages.rows(**settings))
     for f in rows:
         numbers = [f.mu, f.mu_lower, f.epsilon, f.epsilon_lower, f.deviation]
         cells = [f.arm, f.query, f.canary, *(f"{x:.3f}" for x in numbers)]
@@ -838,12 +839,11 @@ def audit(options: argparse.Namespace) -> int:
 
 def _audit_study(options: argparse.Namespace) -> int:
     from capeneuro.data import files
-    from capeneuro.studies import one_run
 
     study = load.load_study(options.study)
     files.keep_private()
-    attack = one_run.attack(study, options.canaries)
-    files.write_json(study.results / one_run.FILE, attack._asdict())
+    attack = capeneuro.audit.one_run.attack(study, options.canaries)
+    files.write_json(study.results / capeneuro.audit.one_run.FILE, attack._asdict())
     holds = max(attack.epsilon, attack.epsilon_gaussian) <= attack.promised
     print(
         f"{attack.n_right} of the {attack.n_guesses} surest guesses at "

@@ -28,7 +28,7 @@ from typing import NamedTuple
 # Address of the process, with the environment and job that it is for.
 VARIABLE = "CAPENEURO_WARM"
 # Modules that steps of all kinds import.
-MODULES = ("capeneuro.cli", "capeneuro.studies.kinds", "capeneuro.report.page")
+MODULES = ("capeneuro.cli", "capeneuro.studies.registry", "capeneuro.report.page")
 MODULES += ("nilearn.signal", "scipy.optimize", "scipy.signal", "scipy.stats")
 MODULES += ("capeneuro.report.plots", "nilearn.plotting")  # needed last
 

@@ -22,9 +22,9 @@ from capeneuro.config.study import StudyConfig
 from capeneuro.config.tensors import TensorConfig
 from capeneuro.data import files
 from capeneuro.data.rows import open_rows
-from capeneuro.federation.in_process import InProcess
 from capeneuro.federation.mechanism import Mechanism
-from capeneuro.studies import kinds
+from capeneuro.federation.transport import InProcess
+from capeneuro.studies import registry
 from capeneuro.studies.sites import is_complete, load_sites
 from papers import in_memory
 from papers.cells import ica, pca, regression, tensors
@@ -199,7 +199,7 @@ def _arms(study: StudyConfig) -> list[str]:
 
 
 def _tensors(study: TensorConfig, people: People) -> list[Table]:
-    kind, memo = kinds.of(study), {}
+    kind, memo = registry.of(study), {}
     ratio, N = study.noise_ratio, sum(len(own) for own in people.values())
 
     def found(stages: list[Mechanism]) -> np.ndarray:

@@ -14,10 +14,9 @@ from unittest import mock
 
 import numpy as np
 
-from capeneuro.algorithms import statements
+from capeneuro.algorithms import confidence
 from capeneuro.algorithms.pca import Subspace, principal_subspace
 from capeneuro.config.errors import ConfigError
-from capeneuro.federation.in_process import Federation, Ungated
 from capeneuro.federation.ledger import Ledger
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.messages import Message, digest
@@ -26,6 +25,7 @@ from capeneuro.federation.requests import Answer, Release, Request
 from capeneuro.federation.rounds import ask_enough
 from capeneuro.federation.rules import Limits
 from capeneuro.federation.site import Site
+from capeneuro.federation.transport import Federation, Ungated
 from capeneuro.privacy import accounting, cape
 from capeneuro.privacy.queries import Query
 
@@ -134,10 +134,10 @@ def whole_release() -> Iterator[None]:
     split nothing, and all are to be compared alike.
     """
     with mock.patch.multiple(
-        statements,
+        confidence,
         split=lambda released: (released, released),
         split_sampling=lambda chosen, judged, like: (chosen, judged),
-        correlation=lambda *_: statements.UNKNOWN,
+        correlation=lambda *_: confidence.UNKNOWN,
     ):
         yield
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from capeneuro import linalg
-from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism, Release
+from capeneuro.federation.transport import Federation
 from capeneuro.privacy import accounting, cape
 from papers import as_printed, in_memory
 

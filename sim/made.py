@@ -27,7 +27,7 @@ from capeneuro.config.network import NetworkConfig
 from capeneuro.config.regression import RegressionConfig
 from capeneuro.config.rows import RowStudy, SimulatedRows
 from capeneuro.config.tensors import TensorConfig
-from capeneuro.studies import kinds
+from capeneuro.studies import registry
 from capeneuro.studies.contrast_people import covariates_of
 from sim import contrasts, mixtures
 from sim.bids import write_tsv
@@ -80,7 +80,7 @@ def write_study(tables: dict[str, Path], study: RowStudy) -> None:
     else:
         rows_ = [[name, f"{-bounds:.6g}", f"{bounds:.6g}"] for name in names]
         write_tsv(public, ["feature", "low", "high"], rows_)
-    for name, (head, lines) in zip(kinds.of(study).truth_files, truth, strict=True):
+    for name, (head, lines) in zip(registry.of(study).truth_files, truth, strict=True):
         write_tsv(public.parent / "truth" / name, head, lines)
 
 

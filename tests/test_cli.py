@@ -26,15 +26,15 @@ from tiny_study import (
 )
 
 from capeneuro import cli
-from capeneuro.algorithms.prediction import Agreement
+from capeneuro.algorithms.forecast_components import Agreement
+from capeneuro.audit import canaries
+from capeneuro.audit.canaries import CANARIES
 from capeneuro.config import load
 from capeneuro.data import files
-from capeneuro.federation import audit
-from capeneuro.federation.audit import CANARIES
 from capeneuro.federation.entries import ReleaseLine
 from capeneuro.federation.ledger import PromiseExceeded
 from capeneuro.privacy import accounting, noise
-from capeneuro.studies import components_plan, plan
+from capeneuro.studies import components_forecast, gate
 from capeneuro.studies import sites as site_files
 from capeneuro.studies.steps import steps
 
@@ -620,7 +620,7 @@ def test_impossible_options_of_pca_are_one_line(tiny, capsys, changes, parts):
 
 
 def test_a_second_moment_of_too_many_features_is_refused(tiny, capsys, monkeypatch):
-    monkeypatch.setattr(components_plan, "MOST_FEATURES", 4)
+    monkeypatch.setattr(components_forecast, "MOST_FEATURES", 4)
     parts = ["pca.method", "at most 4 features", "use method power"]
     assert_refused(capsys, ("validate", STUDY), parts)
     assert_refused(capsys, ("plan", STUDY, *EXPECTED), parts)
@@ -652,8 +652,12 @@ def test_plan_of_a_spatial_study_tells_what_the_subspace_keeps(tiny, capsys):
 
 
 def test_a_range_that_says_nothing_is_not_told_as_one():
-    assert components_plan._range(Agreement(0.004, 0.45, 0.997)) == "0.45, or anything"
-    assert components_plan._range(Agreement(0.3, 0.92, 1.0)) == "0.92 (0.30 to 1.00)"
+    assert (
+        components_forecast._range(Agreement(0.004, 0.45, 0.997)) == "0.45, or anything"
+    )
+    assert (
+        components_forecast._range(Agreement(0.3, 0.92, 1.0)) == "0.92 (0.30 to 1.00)"
+    )
 
 
 def test_plan_without_privacy_promises_nothing(tiny, capsys):
@@ -668,7 +672,7 @@ def test_plan_without_privacy_promises_nothing(tiny, capsys):
 def test_plan_tells_what_dropout_costs(tiny, capsys):
     edit(STUDY, "sites", [f"site-{i}.yaml" for i in range(5)])
     edit(STUDY, "budget.survivor_threshold", 4)
-    plan.print_spending(load.load_study(STUDY))
+    gate.print_spending(load.load_study(STUDY))
     text = capsys.readouterr().out
     assert "1 of 5 sites may drop out, for 1.15 times the noise" in text
 
@@ -687,7 +691,7 @@ def test_plan_tells_what_a_partner_and_the_aggregators_seat_cost(
     edit(STUDY, "sites", [f"site-{i}.yaml" for i in range(n_sites)])
     edit(STUDY, "budget.n_colluding", None)
     edit(STUDY, "aggregator", None)
-    plan.print_spending(load.load_study(STUDY))
+    gate.print_spending(load.load_study(STUDY))
     text = capsys.readouterr().out
     assert words in text
     assert ("as in the arm `conventional`" in text) == (n_sites == 2)
@@ -710,10 +714,10 @@ def test_plan_says_what_a_promise_to_a_volume_is_for_a_person(tiny, capsys):
     edit(STUDY, "budget.unit", "sample")
     edit(STUDY, "budget.epsilon", 2.0)
     edit(STUDY, "expected", {"volumes": 250})
-    plan.print_spending(load.load_study(STUDY))
+    gate.print_spending(load.load_study(STUDY))
     assert "for a person: not bounded" in capsys.readouterr().out
     edit(STUDY, "expected", {"longest": 250})
-    plan.print_spending(load.load_study(STUDY))
+    gate.print_spending(load.load_study(STUDY))
     said = "for a person: epsilon 8,395 at worst, with 250 volumes at most"
     assert said in capsys.readouterr().out
 
@@ -922,8 +926,12 @@ def test_a_study_runs_with_exact_noise(tiny):
 
 def test_audit_says_row_by_row_that_it_holds(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    real = audit.audit  # ten pairs show that a row is there; they may not be asked for
-    monkeypatch.setattr(audit, "audit", lambda **asked: real(**asked | {"n_pairs": 10}))
+    real = (
+        canaries.audit
+    )  # ten pairs show that a row is there; they may not be asked for
+    monkeypatch.setattr(
+        canaries, "audit", lambda **asked: real(**asked | {"n_pairs": 10})
+    )
     assert command("audit", "--arms", "local") == 0
     rows = capsys.readouterr().out.splitlines()
     # Queries, canaries, mus; and a row of two stages for each mu.
@@ -936,7 +944,7 @@ def test_audit_ends_badly_where_a_row_does(capsys, monkeypatch):
     half = noise.standard_normal
     monkeypatch.setattr(noise, "standard_normal", lambda size: half(size) / 2)
     one = {"queries": ["mean"], "canaries": ["constant"], "mus": [1.0]}
-    monkeypatch.setattr(audit, "audit", partial(audit.audit, **one))
+    monkeypatch.setattr(canaries, "audit", partial(canaries.audit, **one))
     assert command("audit", "--arms", "local", "--pairs", "100") == 1
     assert "WRONG ANSWER" in capsys.readouterr().out
 

@@ -14,7 +14,8 @@ PACKAGE = ROOT / "capeneuro"
 ROOMS = [
     {"warm", "__main__"},
     {"cli"},
-    {"flare"},
+    {"flare", "notebook"},
+    {"audit"},
     {"studies"},
     {"report"},
     {"persons"},
@@ -31,7 +32,9 @@ LIBRARIES = {
     "warm": {"threadpoolctl"},
     "cli": {"argcomplete"},
     "flare": {"nvflare", "psutil", "cryptography", "yaml", "threadpoolctl", "tqdm"},
-    "studies": {"joblib", "sklearn", "threadpoolctl", "tqdm", "yaml"},
+    "notebook": {"matplotlib", "sklearn", "tqdm", "yaml"},
+    "audit": {"scipy", "threadpoolctl"},
+    "studies": {"joblib", "threadpoolctl", "tqdm", "yaml"},
     "report": {
         *("jinja2", "matplotlib", "mne", "nibabel", "nilearn"),
         *("pydantic", "tqdm", "yaml"),
@@ -60,7 +63,7 @@ ALONE = {
         "report/slices",
     },
     "opendp": {"privacy/noise"},
-    "sklearn": {"studies/estimators"},
+    "sklearn": {"notebook/estimators"},
 }
 MODULES = sorted(PACKAGE.rglob("*.py"))
 FILES = [path for path in MODULES if path.name != "__init__.py"]

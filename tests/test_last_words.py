@@ -25,7 +25,7 @@ from workflows import ROOT, run
 
 from capeneuro import machine
 from capeneuro.config import load
-from capeneuro.federation import lines as ledger_lines
+from capeneuro.federation import hash_chain as ledger_lines
 from capeneuro.federation import registry
 from capeneuro.federation.ledger import Ledger, LedgerWithoutLocks
 from capeneuro.privacy import accounting

@@ -19,10 +19,10 @@ import numpy as np
 
 from benchmarks import table_ranges
 from capeneuro import linalg
-from capeneuro.algorithms import cca, forecast_fusion, prediction
+from capeneuro.algorithms import cca, forecast_components, forecast_fusion
+from capeneuro.algorithms.confidence import Moment
 from capeneuro.algorithms.covariance import CONSTANT
-from capeneuro.algorithms.prediction import Design
-from capeneuro.algorithms.statements import Moment
+from capeneuro.algorithms.forecast_components import Design
 from capeneuro.privacy import accounting
 from capeneuro.privacy.accounting import Budget
 from papers.cells.regression import load
@@ -96,7 +96,9 @@ def main() -> None:
                 levels = list(forecast_fusion.null_levels(*about))
                 known[D, N, tau] = np.quantile(levels, forecast_fusion.RANGE)
             promise = Budget(epsilon, DELTA, "subject", "replace-one", 0)
-            formula = prediction.predict_fusion(design, promise, about[1], 1.0)[1]
+            formula = forecast_components.predict_fusion(
+                design, promise, about[1], 1.0
+            )[1]
             row = *known[D, N, tau], formula, came(X, tau, rng)
             rows.append(row)
             text = (name, str(N), f"{epsilon:g}", *(f"{v:.2f}" for v in row))

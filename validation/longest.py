@@ -14,7 +14,7 @@ import argparse
 import numpy as np
 
 import capeneuro as cn
-from capeneuro.federation.arrays import Sites
+from capeneuro.notebook.sites import Sites
 from capeneuro.privacy import accounting
 
 DELTA, CLIP, N_FEATURES, N_OTHERS = 1e-5, 1.0, 3, 20

@@ -19,8 +19,8 @@ from tqdm import tqdm
 
 from capeneuro import linalg
 from capeneuro.algorithms import cca, verdicts
+from capeneuro.algorithms.confidence import Moment
 from capeneuro.algorithms.covariance import CONSTANT
-from capeneuro.algorithms.statements import Moment
 from capeneuro.privacy import accounting
 
 K, SITES, DELTA = 3, 4, 1e-5

@@ -42,7 +42,7 @@ from capeneuro.algorithms.prior import Posterior, Prior
 from capeneuro.algorithms.prior_fit import PriorFit
 from capeneuro.config.study import CENTER_SHARE
 from capeneuro.data import files
-from capeneuro.federation.in_process import Ungated
+from capeneuro.federation.transport import Ungated
 from capeneuro.privacy import accounting, deviations
 from capeneuro.privacy.blocks import Block
 from capeneuro.studies.priors import of_maps

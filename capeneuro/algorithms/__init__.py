@@ -38,15 +38,15 @@ model_order
     How many components a released spectrum supports.
 shrinkage
     Energies of the data along the noisy directions of a released matrix.
-statements
+confidence
     Statements about a released model, with intervals of nominal coverage.
 verdicts
     Which results stand above the noise.
-prediction
+forecast_components
     How good a result will be, from public numbers alone.
 forecast_fusion
     Which canonical correlations a fusion will lose, by simulated stand-ins.
-row_prediction
+forecast_rows
     The same where a person is a row.
 metrics
     Scores, with the level that chance reaches.

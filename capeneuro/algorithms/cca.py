@@ -26,7 +26,7 @@ blocks, so
   ``T = r + noise`` of the whitened cross-block, with the variances of privacy,
   ``tau^2 / (2 l_x l_y)`` for energies l, and of sampling, ``1 / N`` where r = 0;
 * pairs are found on one half of a split of the noise and of sampling, and the
-  correlation of their variates is estimated on the other [:mod:`.statements`]: on the
+  correlation of their variates is estimated on the other [:mod:`.confidence`]: on the
   half that they were chosen on it would be too large.
 
 Guarantee
@@ -46,14 +46,14 @@ import numpy as np
 import scipy
 
 from capeneuro import linalg
-from capeneuro.algorithms import covariance, model_order, shrinkage, statements
+from capeneuro.algorithms import confidence, covariance, model_order, shrinkage
+from capeneuro.algorithms.confidence import Moment
 from capeneuro.algorithms.covariance import CONSTANT, Covariance
 from capeneuro.algorithms.pca import released_center
 from capeneuro.algorithms.shown import brief
 from capeneuro.algorithms.shrinkage import FLOOR, ROUNDING
-from capeneuro.algorithms.statements import Moment
-from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
+from capeneuro.federation.transport import Federation
 from capeneuro.linalg import TINY
 
 # z has norm 1 after division by it, where both views have the norm of their bounds.
@@ -291,12 +291,12 @@ def from_moment(
     """
     pooled = covariance.subtract_means(released, sizes, n_groups, within)
     N = pooled.n_units
-    chosen, judged = statements.split(released)
+    chosen, judged = confidence.split(released)
     if released.deviation:
         # As in the release, where people who are clipped count less.
         w = pooled.clip_weight
         as_counted = Moment(w * pooled.matrix, w * pooled.noise_deviation, N)
-        chosen, judged = statements.split_sampling(chosen, judged, as_counted)
+        chosen, judged = confidence.split_sampling(chosen, judged, as_counted)
     half = covariance.subtract_means(chosen, sizes, n_groups, within)
     directions = from_covariance(
         half.matrix,
@@ -333,7 +333,7 @@ def _judged_variates(
     has_people = (half.shares > 0)[:, None]
     constants = np.where(has_people, -(half.means.T @ U) / CONSTANT, 0.0)
     variates = np.concatenate([U, constants], axis=1).transpose(2, 0, 1)
-    return np.array([statements.correlation(chosen, judged, u, v) for u, v in variates])
+    return np.array([confidence.correlation(chosen, judged, u, v) for u, v in variates])
 
 
 def _widened_for_clipping(
@@ -349,7 +349,7 @@ def _widened_for_clipping(
     if half.clip_weight >= UNCLIPPED:
         return intervals
     values, V = linalg.top_eigenpairs(half.matrix, len(half.matrix))
-    energies = statements.with_sum(
+    energies = confidence.with_sum(
         shrinkage.energies(values, half.noise_deviation, len(values)),
         float(np.trace(half.matrix)),
     )

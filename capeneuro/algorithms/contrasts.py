@@ -37,6 +37,7 @@ import numpy as np
 import scipy
 
 from capeneuro.algorithms import instruments
+from capeneuro.algorithms.confidence import WIDTH
 from capeneuro.algorithms.designs import Design, Effect, one_constant, scales
 from capeneuro.algorithms.instruments import (
     APART,
@@ -53,9 +54,8 @@ from capeneuro.algorithms.outcomes import (
     clip_bias,
 )
 from capeneuro.algorithms.shown import brief
-from capeneuro.algorithms.statements import WIDTH
-from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism, Release
+from capeneuro.federation.transport import Federation
 from capeneuro.linalg import TINY
 from capeneuro.privacy.contrasts import COVARIATES, REACH, SHARE, SQUARES, TOTAL
 

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from capeneuro import linalg
+from capeneuro.algorithms.confidence import Moment
 from capeneuro.algorithms.shown import brief
-from capeneuro.algorithms.statements import Moment
-from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
+from capeneuro.federation.transport import Federation
 from capeneuro.linalg import TINY
 
 # kappa / norm_bound: kappa^2 of the clip buys a mean whose error has the energy

@@ -14,9 +14,9 @@ import scipy
 
 from capeneuro import linalg
 from capeneuro.algorithms import cca
+from capeneuro.algorithms.confidence import Moment
 from capeneuro.algorithms.covariance import CONSTANT
-from capeneuro.algorithms.prediction import Design
-from capeneuro.algorithms.statements import Moment
+from capeneuro.algorithms.forecast_components import Design
 
 # In half of the stand-ins any share of a view's energy is its components', equally;
 # eigenvalue i of the rest is in proportion to i^-a, a in the first range; squared
@@ -36,7 +36,7 @@ def null_levels(
     Parameters
     ----------
     design, n_second
-        As of :func:`.prediction.predict_fusion`.
+        As of :func:`.forecast_components.predict_fusion`.
     tau
         Deviation of the noise of the joint second moment.
     clip

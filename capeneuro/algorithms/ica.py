@@ -31,11 +31,11 @@ from capeneuro.algorithms import updates
 from capeneuro.algorithms.pca import Subspace
 from capeneuro.algorithms.shown import brief
 from capeneuro.algorithms.updates import Schedule, State, Update
-from capeneuro.federation.in_process import Federation, Ungated
 from capeneuro.federation.ledger import Ledger
 from capeneuro.federation.mechanism import Mechanism, Release
 from capeneuro.federation.rules import Limits
 from capeneuro.federation.site import Site
+from capeneuro.federation.transport import Federation, Ungated
 from capeneuro.privacy.accounting import Budget
 from capeneuro.privacy.gradients import SCALE
 

@@ -30,8 +30,8 @@ import scipy
 
 from capeneuro import linalg
 from capeneuro.algorithms.shown import brief
-from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
+from capeneuro.federation.transport import Federation
 from capeneuro.privacy.blocks import Block
 from capeneuro.privacy.clipping import scaled
 from capeneuro.privacy.gradients import forward, layers, network_gradient

@@ -17,14 +17,14 @@ import numpy as np
 import scipy
 
 from capeneuro import linalg
-from capeneuro.algorithms import shrinkage, statements
+from capeneuro.algorithms import confidence, shrinkage
+from capeneuro.algorithms.confidence import Moment
 from capeneuro.algorithms.covariance import covariance
 from capeneuro.algorithms.ica import spatial_components
 from capeneuro.algorithms.pca import Subspace
 from capeneuro.algorithms.shown import brief
-from capeneuro.algorithms.statements import Moment
-from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
+from capeneuro.federation.transport import Federation
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Patterns:
         All eigenvalues of the covariance as released, descending, shape (D,).
     captured
         Share of people's variance along K directions, with its 95% interval
-        [:func:`.statements.captured`], shape (3,).
+        [:func:`.confidence.captured`], shape (3,).
     noise_deviation
         Deviation of the noise in one coordinate of the covariance; 0 without privacy.
     n_units
@@ -143,7 +143,7 @@ def patterns(
         means=means,
         loadings=U / np.maximum(np.linalg.norm(U, axis=0), linalg.TINY),
         spectrum=spectrum,
-        captured=np.array(statements.captured(Moment(C, tau), K)),
+        captured=np.array(confidence.captured(Moment(C, tau), K)),
         noise_deviation=tau,
         n_units=released.n_units,
         clip_weight=released.clip_weight,

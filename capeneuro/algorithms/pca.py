@@ -24,12 +24,12 @@ import numpy as np
 import scipy
 
 from capeneuro import linalg
-from capeneuro.algorithms import shrinkage, statements
+from capeneuro.algorithms import confidence, shrinkage
+from capeneuro.algorithms.confidence import Moment
 from capeneuro.algorithms.shown import brief
-from capeneuro.algorithms.statements import Moment
-from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism, Release
 from capeneuro.federation.rounds import RoundVoid
+from capeneuro.federation.transport import Federation
 
 # Columns of block power iteration over K: fewer find the last directions late, more
 # carry more noise.
@@ -68,7 +68,7 @@ class Subspace:
     captured
         Share of the energy of units as they were counted that K directions hold,
         found with 14% more noise than these, and its 95% interval
-        [:func:`.statements.captured`], shape (3,). NaN where it cannot be estimated;
+        [:func:`.confidence.captured`], shape (3,). NaN where it cannot be estimated;
         empty without a second moment.
     prior_fit
         Values of a :class:`.prior_fit.PriorFit` where a prior was checked: share of
@@ -192,7 +192,7 @@ def principal_subspace(
     spectrum = scipy.linalg.eigvalsh(C)[::-1]
     tau, n_units = released.deviation, released.n_units
     values = shrinkage.energies(spectrum, tau, n_components)
-    captured = np.array(statements.captured(Moment(C, tau), n_components))
+    captured = np.array(confidence.captured(Moment(C, tau), n_components))
     center = _filled(center, len(C))
     return Subspace(
         values, vectors, norm_bound, center, spectrum, tau, n_units, captured

@@ -32,8 +32,8 @@ import scipy
 from capeneuro import linalg
 from capeneuro.algorithms.pca import Subspace
 from capeneuro.algorithms.shown import brief
-from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
+from capeneuro.federation.transport import Federation
 from capeneuro.privacy.deviations import MEAN_WEIGHT, OF_CLIP
 
 # Directions of public people that are looked along, at most: of ABIDE's 200 features

@@ -30,8 +30,8 @@ from capeneuro.algorithms.prior import (
     posterior,
     spread,
 )
-from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
+from capeneuro.federation.transport import Federation
 from capeneuro.privacy.accounting import Unit
 
 # Share of the energy by which a prior may be foretold to lose to none: by so much the

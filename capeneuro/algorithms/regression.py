@@ -40,13 +40,13 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from capeneuro import linalg
-from capeneuro.algorithms import covariance, shrinkage, statements
+from capeneuro.algorithms import confidence, covariance, shrinkage
+from capeneuro.algorithms.confidence import WIDTH, Interval, Moment
 from capeneuro.algorithms.covariance import CONSTANT, Covariance
 from capeneuro.algorithms.shown import brief
 from capeneuro.algorithms.shrinkage import FLOOR, ROUNDING, edge
-from capeneuro.algorithms.statements import WIDTH, Interval, Moment
-from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
+from capeneuro.federation.transport import Federation
 from capeneuro.linalg import TINY
 from capeneuro.privacy.clipping import clip_factors
 
@@ -338,7 +338,7 @@ def from_moment(
     """Regress on a released second moment; post-processing.
 
     The model is chosen on one half of a noise split and judged on the other
-    [:mod:`.statements`].
+    [:mod:`.confidence`].
 
     Parameters
     ----------
@@ -353,7 +353,7 @@ def from_moment(
         In the units of x and y.
     """
     bound = norm_bound(scale)
-    chosen, judged = statements.split(released)
+    chosen, judged = confidence.split(released)
     half = covariance.subtract_means(chosen, sizes, n_groups, within)
     ridge = None if ridge is None else ridge / bound**2
     model = from_covariance(half, ridge, common=not within)
@@ -419,17 +419,17 @@ def _fit_of(
     u, m = (
         np.append(v, np.where(has_people, -(v @ means) / CONSTANT, 0.0)) for v in (u, m)
     )
-    residual = statements.mean_square(judged, u)
+    residual = confidence.mean_square(judged, u)
     residual = Interval(*(x / half.clip_weight for x in residual))
-    square, error = statements.square(judged, u)
+    square, error = confidence.square(judged, u)
     variance = float(half.matrix[-1, -1]) * half.clip_weight
-    if judged.deviation and not statements.is_estimable(error, variance):
-        return _Fit(statements.UNKNOWN, residual, np.nan)
+    if judged.deviation and not confidence.is_estimable(error, variance):
+        return _Fit(confidence.UNKNOWN, residual, np.nan)
     # A fit of d directions leaves more in new people: once in its own, once in theirs.
     scale = (1 + 2 * model.n_directions / half.n_units) / half.clip_weight
-    half_width = statements.prediction_half_width(scale * square, scale * error)
+    half_width = confidence.prediction_half_width(scale * square, scale * error)
     groups = half.clip_weight * half.shares
-    r2 = statements.explained(judged, u, m, groups, CONSTANT, common)
+    r2 = confidence.explained(judged, u, m, groups, CONSTANT, common)
     return _Fit(r2, residual, half_width)
 
 

@@ -49,8 +49,8 @@ from capeneuro import linalg
 from capeneuro.algorithms import shrinkage
 from capeneuro.algorithms.shown import brief
 from capeneuro.algorithms.shrinkage import FLOOR, ROUNDING
-from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism, Release
+from capeneuro.federation.transport import Federation
 from capeneuro.privacy.clipping import CLIP_SAFETY
 from capeneuro.privacy.moments import largest_third
 from capeneuro.privacy.queries import QUERIES

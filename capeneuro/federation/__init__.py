@@ -12,34 +12,28 @@ ledger
     What a site has spent, on its own disk.
 entries
     What a ledger's lines say, by their kind.
-lines
+hash_chain
     The lines of a ledger: chained, and remembered in a second place.
 registry
     Which people the ledgers of one host hold.
-custody
+ledger_backup
     How a ledger of private data is begun, moved, merged, backed up and restored.
-synced
+durable_files
     Files that survive a killed process and a power cut.
 messages
     Messages as bytes: no pickle, declared types, a largest size.
-gate
+envelope
     The only door of a site: signed requests in, sealed answers out.
 manifest
     What all parties of a study agreed on and signed.
 vouching
     What a site signs of a record of privacy.
-in_process
+transport
     The sites seen from the aggregator; sites in this process.
-arrays
-    Sites made of arrays in this process, and the budget that they share.
 secagg
     Sums that reveal nothing but themselves (a room of its own).
 rounds
     One release at the aggregator, whoever is lost on the way.
 mechanism
     How a query is answered in each arm.
-guesses
-    What right guesses of many coins prove about epsilon.
-audit
-    An attack on the real code that could prove the promise wrong.
 """

@@ -1,7 +1,7 @@
 """What the lines of a ledger say, by kind: parsed when read, written in one place.
 
-A line is a JSON object (:mod:`.lines` chains them). Fields that a line does not have
-are None here, and fields of None are left out again; what no code reads is kept in
+A line is a JSON object (:mod:`.hash_chain` chains them). Fields that a line does not
+have are None here, and fields of None are left out again; what no code reads is kept in
 ``others``.
 """
 

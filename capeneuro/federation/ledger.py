@@ -3,8 +3,8 @@
 A folder with
 
 - ``ledger.jsonl``: one line per cohort (salted subject ids), promise and release,
-  chained and remembered in a second place (:mod:`.lines`). This detects accidents and
-  copies that were set back; it does not bind the site's owner.
+  chained and remembered in a second place (:mod:`.hash_chain`). This detects accidents
+  and copies that were set back; it does not bind the site's owner.
 - ``releases/<request>.bin``: the outgoing bytes of each release, together with what was
   asked and the entry that charges it and holds their digest. Written and synced before
   the ledger line, and the line before anything leaves. A crash in between leaves a file
@@ -34,7 +34,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from capeneuro.federation import entries, registry, synced
+from capeneuro.federation import durable_files, entries, registry
 from capeneuro.federation.entries import (
     CohortLine,
     LedgerEntry,
@@ -44,7 +44,7 @@ from capeneuro.federation.entries import (
     RestoredLine,
     SurvivorsLine,
 )
-from capeneuro.federation.lines import (
+from capeneuro.federation.hash_chain import (
     LedgerDamaged,
     LedgerSetBack,
     LedgerUnwritable,
@@ -89,7 +89,7 @@ class Ledger:
         The site's own limit on the total of all releases over its people.
     second_place
         Folder outside that one which remembers how far the ledger is, so that an older
-        copy of it is noticed. With one, a ledger is made by :mod:`.custody` alone.
+        copy of it is noticed. With one, only :mod:`.ledger_backup` makes a ledger.
         None: nobody would notice.
     cohort
         Public name of the people whose releases this object counts and charges; empty:
@@ -152,10 +152,10 @@ class Ledger:
                 "restore SITE_FILE"
             )
         with self.lines.explained():
-            secret = synced.secret(path)
+            secret = durable_files.secret(path)
         if len(secret) != 32:
             raise LedgerDamaged(f"{path} is not 32 bytes long; restore a backup")
-        if mark and synced.mark(secret) != mark:
+        if mark and durable_files.mark(secret) != mark:
             raise LedgerDamaged(f"{path} is not that of this ledger; bring it back")
         return secret
 
@@ -170,8 +170,12 @@ class Ledger:
             Mark by file, for the line that names the ledger or says it was restored.
         """
         with self.lines.explained():
-            secret_bytes = {name: synced.secret(self.folder / name) for name in SECRETS}
-        return {name: synced.mark(secret) for name, secret in secret_bytes.items()}
+            secret_bytes = {
+                name: durable_files.secret(self.folder / name) for name in SECRETS
+            }
+        return {
+            name: durable_files.mark(secret) for name, secret in secret_bytes.items()
+        }
 
     def _ready(self) -> None:
         """Make the folders, unless the second place has a record of them."""
@@ -189,7 +193,7 @@ class Ledger:
                 self.folder.chmod(0o700)
             # Privacy: also what a killed process made; a lost name is a lost spend.
             for folder in (self.folder.parent, self.folder):
-                synced.sync_folder(folder)
+                durable_files.sync_folder(folder)
         self._created = True
 
     def pseudonym(self, text: str) -> str:
@@ -560,7 +564,7 @@ class Ledger:
                 self._files[request] = content
             else:
                 # Privacy: bytes first, then the line, both synced, then the answer.
-                synced.write_synced(self._release_path(request), content)
+                durable_files.write_synced(self._release_path(request), content)
             self.lines.append(entry)
         return Exchange(packed_request, reply)
 
@@ -747,7 +751,7 @@ class Ledger:
         Parameters
         ----------
         unchecked
-            As in :meth:`.lines.Lines.locked`.
+            As in :meth:`.hash_chain.Lines.locked`.
 
         Yields
         ------
@@ -764,7 +768,7 @@ class Ledger:
         files = {p.stem for p in (self.folder / "releases").glob("*.bin")}
         lost = sorted(files - self._releases.keys())
         if lost:  # a crash may have come before the folder was synced
-            synced.sync_folder(self.folder / "releases")
+            durable_files.sync_folder(self.folder / "releases")
         for request in lost:
             path = self._release_path(request)
             try:

@@ -25,7 +25,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from capeneuro.federation.in_process import Federation
 from capeneuro.federation.messages import Message, digest
 from capeneuro.federation.requests import Description, Request
 from capeneuro.federation.rounds import (
@@ -35,6 +34,7 @@ from capeneuro.federation.rounds import (
     ask_enough,
     gather,
 )
+from capeneuro.federation.transport import Federation
 from capeneuro.privacy import accounting, cape, noise, ring
 from capeneuro.privacy.queries import QUERIES
 

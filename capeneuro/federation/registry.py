@@ -2,9 +2,9 @@
 
 A ceiling belongs to people. A ledger of private data must not begin anew because a
 site, a study or a folder has another name, so the second place, which remembers how far
-each ledger is (:mod:`.lines`), also keeps a file ``<ledger>.people`` for each: digests
-of the ids of its people, keyed by a secret of the host. A ledger that would take in
-somebody whom another one has is refused. Where people of two data sets carry the same
+each ledger is (:mod:`.hash_chain`), also keeps a file ``<ledger>.people`` for each:
+digests of the ids of its people, keyed by a secret of the host. A ledger that would
+take in somebody whom another one has is refused. Where people of two data sets carry the same
 ids without being the same, somebody has to say so, with a reason that is kept.
 
 A list only grows at its end, and the ledger's record says how long it is and what its
@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from capeneuro.federation import synced
-from capeneuro.federation.lines import LedgerDamaged, Lines, Record
+from capeneuro.federation import durable_files
+from capeneuro.federation.hash_chain import LedgerDamaged, Lines, Record
 
 
 @dataclass
@@ -231,7 +231,7 @@ def _key(place: Path) -> bytes:
         ledgers = {p.stem for p in (*place.glob("*.json"), *place.glob("*.people"))}
         if any(_read(place, ledger).people for ledger in sorted(ledgers)):
             raise LedgerDamaged(f"{path} is missing; bring it back")
-    key = synced.secret(path)
+    key = durable_files.secret(path)
     if len(key) != 32:
         raise LedgerDamaged(f"{path} is not 32 bytes long; bring it back")
     return key
@@ -283,7 +283,7 @@ def _read(place: Path, ledger: str) -> _People:
             "ledger holds; bring it back as it was last"
         )
     key = place / "people-key"
-    mark = synced.mark(key.read_bytes()) if key.exists() else ""
+    mark = durable_files.mark(key.read_bytes()) if key.exists() else ""
     if people and content.get("key", mark) != mark:
         raise LedgerDamaged(
             f"{key} is missing, or not the key of {path}; bring it back"
@@ -296,11 +296,11 @@ def _read(place: Path, ledger: str) -> _People:
 def _write(lines: Lines, people_list: _People) -> None:
     """Write a list of people, then its size and digest into the ledger's record."""
     place = lines.second_place
-    key = {"key": synced.mark(_key(place))} if people_list.people else {}
+    key = {"key": durable_files.mark(_key(place))} if people_list.people else {}
     content = json.dumps(vars(people_list) | key).encode()
     path = _path(place, lines.id)
     if not path.exists() or path.read_bytes() != content:
-        synced.write_synced(path, content)
+        durable_files.write_synced(path, content)
     lines.remember_people(len(people_list.people), _digest(people_list.people))
 
 

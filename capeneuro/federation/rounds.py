@@ -18,8 +18,7 @@ from typing import Self
 
 import numpy as np
 
-from capeneuro.federation import synced
-from capeneuro.federation.in_process import Federation
+from capeneuro.federation import durable_files
 from capeneuro.federation.messages import Message, pack, unpack
 from capeneuro.federation.requests import (
     Answer,
@@ -31,6 +30,7 @@ from capeneuro.federation.requests import (
 )
 from capeneuro.federation.secagg import protocol as secagg
 from capeneuro.federation.secagg import signing
+from capeneuro.federation.transport import Federation
 
 # Times that the sites which agreed are asked to release, and the survivors to unmask,
 # before a round is void: some of them may have left for good while others are back.
@@ -98,7 +98,7 @@ class Checkpoint:
             self._states[key] = pack(state)
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        synced.write_synced(path, pack(state))
+        durable_files.write_synced(path, pack(state))
 
     def _path(self, key: str) -> Path | None:
         return self._folder / f"{key}.bin" if self._folder else None

@@ -24,7 +24,7 @@ import numpy as np
 
 from capeneuro.federation import requests
 from capeneuro.federation.entries import ReleaseLine, SurvivorsLine
-from capeneuro.federation.gate import ROOM, ROOM_A_SITE
+from capeneuro.federation.envelope import ROOM, ROOM_A_SITE
 from capeneuro.federation.ledger import (
     BudgetExceeded,
     Ledger,

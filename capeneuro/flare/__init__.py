@@ -12,9 +12,9 @@ daemon
     A party's FLARE process, started again and stopped whole.
 controller
     The sites of a study behind the engine.
-standing
+site_status
     What a site's operator sees while a study runs.
-presence
+heartbeat
     Who is there: beats between the processes of a job.
 client
     A site's FLARE process, cut down to what a study needs.

@@ -34,19 +34,19 @@ from threadpoolctl import threadpool_limits
 from capeneuro import __version__
 from capeneuro.config import components, errors, load
 from capeneuro.data import files
-from capeneuro.federation.gate import ROOM as SMALL_ROOM
-from capeneuro.federation.gate import Authority, Gate
-from capeneuro.federation.in_process import Replies, sort_reply
+from capeneuro.federation.envelope import ROOM as SMALL_ROOM
+from capeneuro.federation.envelope import Authority, Gate
 from capeneuro.federation.manifest import Manifest
 from capeneuro.federation.messages import Message
 from capeneuro.federation.requests import EXACT_ARMS
 from capeneuro.federation.rounds import RoundFailed, RoundVoid
+from capeneuro.federation.transport import Replies, sort_reply
 from capeneuro.flare import joining
-from capeneuro.flare.presence import Presence
-from capeneuro.flare.standing import Standing
-from capeneuro.studies import flow, kinds
+from capeneuro.flare.heartbeat import Presence
+from capeneuro.flare.site_status import Standing
+from capeneuro.studies import flow, registry
 from capeneuro.studies import sites as site_files
-from capeneuro.studies.courses import made_from
+from capeneuro.studies.timecourse_features import made_from
 
 TOPIC, BEAT = "capeneuro", "capeneuro.beat"
 # Set by `capeneuro site` and `aggregate`: files of this party. A job names no file.
@@ -334,7 +334,7 @@ class StudyController(Controller):
         self._gather(federation, study, abort)
         try:
             with threadpool_limits(1):  # as in process, so that runs are bit-equal
-                kinds.of(study).release_all(federation, sites)
+                registry.of(study).release_all(federation, sites)
             federation.ask("ping", dict.fromkeys(names, self._greeting(is_done=True)))
         finally:
             federation.presence.stop()

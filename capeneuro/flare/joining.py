@@ -27,16 +27,16 @@ from capeneuro.config.errors import ConfigError
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import StudyConfig
 from capeneuro.data import files
+from capeneuro.federation import durable_files
 from capeneuro.federation import manifest as agreed
-from capeneuro.federation import synced
 from capeneuro.federation.entries import PromiseLine
-from capeneuro.federation.gate import Authority
+from capeneuro.federation.envelope import Authority
 from capeneuro.federation.manifest import Approval, Entry, Manifest
 from capeneuro.federation.requests import COOPERATIVE_ARMS
 from capeneuro.federation.secagg import masking
 from capeneuro.privacy import accounting
-from capeneuro.report import record
-from capeneuro.studies import flow, kinds
+from capeneuro.report import privacy_record
+from capeneuro.studies import flow, registry
 from capeneuro.studies import sites as site_files
 
 LASTS = timedelta(days=365)
@@ -599,7 +599,7 @@ def _promise(study: StudyConfig) -> dict[str, Any]:
 
 def _without_noise(study: StudyConfig) -> tuple[str, ...]:
     """Numbers that leave each site without noise, as the manifest lists them."""
-    rows = record.without_noise(study)
+    rows = privacy_record.without_noise(study)
     facts = {"number of releases in its ledger": "each site, in its entry"}
     facts["institution, contact and unit of its ceiling"] = "each site, in its entry"
     lines = [f"{row['description']} ({row['stated_by']})" for row in rows]
@@ -610,7 +610,7 @@ def _inputs(study: StudyConfig) -> dict[str, str]:
     """SHA-256 of each public file of a study: its mask, means, prior, names."""
     digests = {}
     for member in study.full_study.members.values():
-        for path in kinds.of(member).public_files():
+        for path in registry.of(member).public_files():
             try:
                 digests[path] = hashlib.sha256(Path(path).read_bytes()).hexdigest()
             except OSError as error:
@@ -664,7 +664,7 @@ def _keys() -> tuple[Ed25519PrivateKey, X25519PrivateKey]:
     """The aggregator's keys: a file of its own, in no kit."""
     files.keep_private()
     KEY.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    secret = synced.secret(KEY)
+    secret = durable_files.secret(KEY)
     sign = masking.derive(secret, b"aggregator sign")
     seal = masking.derive(secret, b"aggregator seal")
     return (

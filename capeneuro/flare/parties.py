@@ -24,8 +24,8 @@ from capeneuro.config import load
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.study import StudyConfig
 from capeneuro.data import files
-from capeneuro.flare import joining, kit, reach, standing
-from capeneuro.studies import flow, plan
+from capeneuro.flare import joining, kit, reach, site_status
+from capeneuro.studies import flow, gate
 from capeneuro.studies import sites as site_files
 
 # Seconds: between looks; for a job to end once its study's part has; for sites behind
@@ -70,10 +70,10 @@ def show(study: StudyConfig, name: str) -> None:
         f"  promised for {of}: epsilon {promise.epsilon:g}, delta {promise.delta:g}, "
         f"together and against {study.adversary}"
     )
-    for party, epsilon in plan.epsilon_by_parties(study, name).items():
+    for party, epsilon in gate.epsilon_by_parties(study, name).items():
         print(f"    {party}: epsilon {epsilon:.3g}")
     if promise.unit == "sample":
-        print(f"  for a person: {plan.person_in_words(study)}")
+        print(f"  for a person: {gate.person_in_words(study)}")
     print(f"  ceiling {sites[name].epsilon:g}, spent before {spent:.4f}", flush=True)
 
 
@@ -130,7 +130,7 @@ def site(
     with _stopped_by_signals():
         daemon = Daemon(kit_folder, variables, log)
         print(f"waiting for {host}:{port}; log: {log}; stop with Ctrl-C", flush=True)
-        standing.forget(study, name)
+        site_status.forget(study, name)
         registered, before, answer, last_asked = False, None, "", time.monotonic()
         try:
             while before is None or before["state"] != "finished" or not once:
@@ -170,14 +170,14 @@ def _tell(
     study: StudyConfig, name: str, before: dict[str, Any] | None
 ) -> dict[str, Any] | None:
     """Print news of the study's progress, and write the site's page."""
-    status = standing.read(study, name)
+    status = site_status.read(study, name)
     if status is None or status == before:
         return before
     last_number = before["lines"][-1][0] if before else -1
     for number, line in status["lines"]:
         if number > last_number:
             print(line, flush=True)
-    path = standing.write_page(study, name, status)
+    path = site_status.write_page(study, name, status)
     if before is None:
         print(f"how it stands, for a browser: {path}", flush=True)
     return status
@@ -219,7 +219,7 @@ def aggregate(
     site_files.check_ceilings(study, {})
     kit.require(server_kit, "server")
     kit.require(lead_kit, "lead")
-    plan.gate(study, {})
+    gate.gate(study, {})
     joining.authority(study.full_study)
     from capeneuro.flare import (
         controller,  # nvflare is an extra

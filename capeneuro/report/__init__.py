@@ -1,18 +1,18 @@
 """What people read: words, pictures, pages, and the privacy record.
 
-record
+privacy_record
     Privacy.json and what else stands beside released files.
-dossier
+privacy_schema
     The same record as others check it, and its export.
 page
     Reports and private pages, from templates/.
 progress
     How far long work is, in a terminal or a log.
-words
+sentences
     Results in words.
 protection
     What is promised and what left the sites, in words.
-paper
+methods_text
     What was done to images, in sentences of a paper.
 literature
     Publications, with DOI and BibTeX.
@@ -22,8 +22,6 @@ plots
     One function a picture.
 scalps
     EEG channels as waveforms and on the scalp; alone, or beside fMRI.
-pictures
-    What each result of a verb looks like.
 slices
     Maps in planes through the brain.
 viewer

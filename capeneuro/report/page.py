@@ -26,9 +26,9 @@ from capeneuro.data import files
 from capeneuro.persons.quality import MOVED, RunQuality, person_quality
 from capeneuro.privacy import accounting
 from capeneuro.privacy.cape import VIEWS
-from capeneuro.report import literature, paper, progress, protection, words
+from capeneuro.report import literature, methods_text, progress, protection, sentences
 from capeneuro.report.figures import Figure
-from capeneuro.report.record import mus_of, shareable, versions
+from capeneuro.report.privacy_record import mus_of, shareable, versions
 
 # Rows of a table that the page shows; a file beside it has all of them.
 MOST_ROWS = 40
@@ -89,7 +89,7 @@ class Chapter(NamedTuple):
     @property
     def sentence(self) -> str:
         """The outcome in one sentence."""
-        return words.found_line(self.config, self.verdicts)
+        return sentences.found_line(self.config, self.verdicts)
 
     @property
     def strip(self) -> list[Picture]:
@@ -99,7 +99,7 @@ class Chapter(NamedTuple):
         """
         verdicts, rows = self.verdicts, self.table.rows if self.table else ()
         is_finding = verdicts.exceeds_noise | (
-            np.array(verdicts.labels) == words.NOT_TESTED
+            np.array(verdicts.labels) == sentences.NOT_TESTED
         )
         names = set(np.array(verdicts.names)[is_finding])
         return [
@@ -134,7 +134,7 @@ def render(
         "releases": _summary(record["releases"]),
         "participants": protection.participants(record),
         "versions": versions(),
-        "meanings": words.MEANINGS,
+        "meanings": sentences.MEANINGS,
         "most": MOST_ROWS,
     }
     parts = [
@@ -149,8 +149,8 @@ def render(
         template_of("report.html.jinja").render,
         **variables,
         chapters=[*zip(chapters, parts, strict=True)],
-        parties=words.parties(config),
-        accepted=words.ACCEPTED,
+        parties=sentences.parties(config),
+        accepted=sentences.ACCEPTED,
         guess=accounting.attack_accuracy_bound,
         any_guess=accounting.attack_accuracy_bound_of_epsilon,
         any_odds=np.exp,
@@ -174,10 +174,10 @@ def _part(variables: dict[str, Any], number: int, chapter: Chapter, part: str) -
         {**variables, **chapter._asdict()},
         part=part,
         number=number,
-        features=words.features(chapter.config),
+        features=sentences.features(chapter.config),
         sentence=chapter.sentence,
-        cleaned=paper.of(chapter.config, variables["versions"]["nilearn"]),
-        template_in=paper.template_in,
+        cleaned=methods_text.of(chapter.config, variables["versions"]["nilearn"]),
+        template_in=methods_text.template_in,
     )
     return text.strip()
 
@@ -250,7 +250,7 @@ def render_quality(
         norm_bound=bound,
         power=config.pca.method == "power",
         unit=config.budget.unit,
-        advice=words.bound_in_words([row["median"] for row in rows], bound),
+        advice=sentences.bound_in_words([row["median"] for row in rows], bound),
     )
 
 
@@ -355,7 +355,7 @@ def gallery(
     Without any result above the noise the page has a sentence instead of pictures.
     Maps around a prior are at least public, and all are shown.
     """
-    is_shown = words.is_shown(verdicts)
+    is_shown = sentences.is_shown(verdicts)
     if not is_shown.any():
         return {"maps": [], "rest": []}
     parts = {"maps": [], "rest": []}
@@ -367,8 +367,8 @@ def gallery(
 
 
 def findings(verdicts: Verdicts, results: Sequence[Any]) -> list[Any]:
-    """Select the results that are shown as findings, see :func:`.words.is_shown`."""
-    pairs = zip(results, words.is_shown(verdicts), strict=True)
+    """Select the results that are shown as findings (:func:`.sentences.is_shown`)."""
+    pairs = zip(results, sentences.is_shown(verdicts), strict=True)
     return [result for result, is_shown in pairs if is_shown]
 
 

@@ -368,7 +368,7 @@ def quality_against_epsilon(
         Totals of the study, ascending.
     curves
         ``agrees``, ``agrees_low`` and ``agrees_high`` at each of them, of
-        :class:`.prediction.Prediction`.
+        :class:`.forecast_components.Prediction`.
     epsilon
         The study's own total.
     drowned

@@ -1,10 +1,10 @@
-"""What a study does: its steps on files, kind by kind, and the verbs on arrays.
+"""Studies: their steps on files, kind by kind.
 
 steps
     The steps of studies in their order.
 study_kind
     What every kind of study does.
-kinds
+registry
     Where the class of each kind is.
 tasks
     The tasks of a study: its steps for a stage, site or arm, and their files.
@@ -12,7 +12,7 @@ one_process
     Steps of a study in this process: one, or all that are not done yet.
 layouts
     Folders of projects whose files are not named as in BIDS.
-begin
+init_from_folders
     A first study from what the sites' folders hold.
 surface
     What a first study says of series on the surface.
@@ -28,11 +28,11 @@ forecasts
     What a forecast is made of, and what it says.
 counts
     How many people and volumes a forecast is of.
-plan
+gate
     What a study will spend, and what that will buy.
 components
     Steps of a study of components.
-components_plan
+components_forecast
     What noise leaves of a study of components.
 around_prior
     Steps of a study of components that starts from public knowledge.
@@ -48,7 +48,7 @@ rows
     What studies of one row a person share.
 row_scores
     What results over rows are compared with.
-courses
+timecourse_features
     Rows whose features are measures of time courses.
 tensors
     Steps of studies of groups of people: mixtures and topics.
@@ -68,20 +68,6 @@ contrast_people
     A site's people beside what a study of contrasts says of them in public.
 reports
     The report: one page for all stages.
-two_stages
-    A row of the audit that goes through two stages.
-one_run
-    An attack on a whole study in a single run.
-verbs
-    One verb an algorithm, on arrays.
-estimators
-    Regression and classification over tables, as scikit-learn's estimators.
-notebook
-    A study file from Python: planned and run.
-found
-    What a study found, read back by name.
-results
-    The door `load`, to a study file or to results.
 workflow
     What the Snakefile needs to know.
 cluster

@@ -15,7 +15,7 @@ from capeneuro.config.names import name_of
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import StudyConfig
 from capeneuro.data.inventory import copies, data_of
-from capeneuro.studies import kinds
+from capeneuro.studies import registry
 from capeneuro.studies.sites import Sites
 
 # Files of one person alone; tables and headers beside them may well be equal.
@@ -37,7 +37,7 @@ def check(study: StudyConfig, sites: Sites) -> None:
     ConfigError
         With a line for each pair of files. It names people, and stays here.
     """
-    if kinds.makes_data(study.full_study, sites):
+    if registry.makes_data(study.full_study, sites):
         return
     owners: dict[Path, list[SiteConfig]] = defaultdict(list)
     for site in sites.values():
@@ -52,7 +52,7 @@ def _own_files(study: StudyConfig, site: SiteConfig) -> Iterator[Path]:
     """Files of a site that each belong to one person."""
     named = getattr(site.images, "table", None)
     shared = {str(site.people), str(site.mask), str(named)}
-    stages = [kinds.of(stage) for stage in study.members.values()]
+    stages = [registry.of(stage) for stage in study.members.values()]
     shared |= {str(path) for kind in stages for path in kind.public_files()}
     tables = {str(site.images), str(site.eeg)}
     inputs = (path for kind in stages for path in kind.input_files(site))

@@ -12,16 +12,16 @@ from capeneuro.algorithms.prior import Posterior, Prior, PriorSubspace
 from capeneuro.algorithms.prior_fit import PriorFit, release_fit
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.errors import ConfigError
-from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.requests import Description
-from capeneuro.report import words
-from capeneuro.studies.components_plan import (
+from capeneuro.federation.transport import Federation
+from capeneuro.report import sentences
+from capeneuro.studies.components_forecast import (
     forecast_without_prior,
     least_share,
     noise_of_prior,
 )
-from capeneuro.studies.plan import gate
+from capeneuro.studies.gate import gate
 from capeneuro.studies.priors import open_prior
 from capeneuro.studies.sites import Sites
 
@@ -64,7 +64,7 @@ def subspace(
     n_units = n * (len(study.sites) if study.arm == "local" else 1)
     least, _ = least_share(study, tuple(roster), n_units)
     fit = release_fit(federation, check, prior, K, least)
-    print(words.prior_fit(fit, K))
+    print(sentences.prior_fit(fit, K))
     if not fit.passes:
         _check_without_prior(study, sites, roster)
         return fit

@@ -7,14 +7,14 @@ from capeneuro.config.errors import ConfigError
 from capeneuro.config.names import label
 from capeneuro.config.site import Derivatives, SiteConfig
 from capeneuro.data import derivatives
-from capeneuro.studies import begin, one_process
+from capeneuro.studies import init_from_folders, one_process
 
 STUDY = "config/config.yaml"
 
 
 def halves(
     folder: Path, base: Path, kind: str, labels: list[str], tasks: list[str]
-) -> list[begin.SiteFolder]:
+) -> list[init_from_folders.SiteFolder]:
     """Split a site's people into two sites, since sums are over two sites or more.
 
     Parameters
@@ -37,7 +37,7 @@ def halves(
         raise ConfigError(
             f"BIDS_DIR: {folder}: is no folder; name one with sub-<label>/"
         )
-    site_folder = begin.inspect(folder, "all", kind, base)
+    site_folder = init_from_folders.inspect(folder, "all", kind, base)
     images = derivatives.selection(site_folder.site)
     if not Path(images.derivatives).is_dir():
         raise ConfigError(
@@ -68,7 +68,7 @@ def halves(
         site = site.model_copy(update={"name": name})
         keys = site.images.model_dump(mode="json", exclude_defaults=True)
         half = site_folder._replace(
-            name=name, site=site, images=begin.moved(keys, base)
+            name=name, site=site, images=init_from_folders.moved(keys, base)
         )
         site_folders.append(half._replace(notes=[]) if i else half)
     return site_folders
@@ -104,7 +104,7 @@ def run(
             )
     else:
         site_folders = halves(folder, out, kind, labels, tasks)
-        lines, todo = begin.write_study(out, site_folders, kind)
+        lines, todo = init_from_folders.write_study(out, site_folders, kind)
         print("\n".join([*lines, *todo]), flush=True)
     os.chdir(out)
     until = "prepare" if level == "participant" else "report"

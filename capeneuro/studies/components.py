@@ -43,13 +43,13 @@ from capeneuro.config.sections import is_cifti
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import beside, cleaning, derivatives, files, labels, nifti, survey
 from capeneuro.data.basis import Basis
-from capeneuro.federation.in_process import Federation
+from capeneuro.federation.transport import Federation
 from capeneuro.persons.components import RUNS, write_people
 from capeneuro.persons.quality import RunQuality, run_quality
 from capeneuro.report import maps as group_maps
-from capeneuro.report import page, progress, scores, words
-from capeneuro.studies import around_prior, components_plan
-from capeneuro.studies.components_plan import (
+from capeneuro.report import page, progress, scores, sentences
+from capeneuro.studies import around_prior, components_forecast
+from capeneuro.studies.components_forecast import (
     check_expected,
     check_features,
     prior_forecast_line,
@@ -72,7 +72,7 @@ from capeneuro.studies.flow import (
     write_verdicts,
 )
 from capeneuro.studies.forecasts import Counts, Forecast
-from capeneuro.studies.plan import FORECAST, gate
+from capeneuro.studies.gate import FORECAST, gate
 from capeneuro.studies.priors import open_prior
 from capeneuro.studies.sites import (
     Sites,
@@ -393,9 +393,9 @@ class ComponentsKind(StudyKind):
             )
         subspace = find(federation, mechanism, R, bound, clip, center)
         if not is_power:
-            print(words.order_line(study, subspace))
+            print(sentences.order_line(study, subspace))
         elif not exact:
-            print(words.shares_line(study, subspace))
+            print(sentences.shares_line(study, subspace))
         subspace = replace(subspace, prior_fit=prior_fit)
         write_released(study, sites, reference, SUBSPACE, subspace, stages)
 
@@ -444,7 +444,7 @@ class ComponentsKind(StudyKind):
                 )
             case _:
                 unmixing = infomax(start=options.start)
-        for line in words.ica_lines(unmixing):
+        for line in sentences.ica_lines(unmixing):
             print(line)
         write_released(study, sites, reference, UNMIXING, unmixing, [mechanism])
 
@@ -494,7 +494,7 @@ class ComponentsKind(StudyKind):
         means = [r for r in releases_of(study, SUBSPACE) if r["query"] == "mean"]
         center = max((r["noise_deviation"] or 0.0 for r in means), default=0.0)
         verdicts = of_components(subspace, unmixing, n, center)
-        return words.as_tested(study, self._unless_mixed(verdicts, unmixing))
+        return sentences.as_tested(study, self._unless_mixed(verdicts, unmixing))
 
     def _unless_mixed(self, verdicts: Verdicts, unmixing: Unmixing) -> Verdicts:
         """Withdraw verdicts where the noise of ICA's rounds may mix components."""
@@ -536,13 +536,13 @@ class ComponentsKind(StudyKind):
             for r in releases_of(study, UNMIXING)
             if r["query"] in ("infomax_skew", "infomax_gradient") and r["survivors"]
         ] or [0.0] * len(unmixing.trace)
-        figures, changes, notes = {}, [], words.ica_lines(unmixing)
+        figures, changes, notes = {}, [], sentences.ica_lines(unmixing)
         if isinstance(subspace, PriorSubspace):
             changes = [self._picture_of_changes(subspace, unmixing, verdicts)]
         else:
-            notes += words.loose_bound(subspace)
+            notes += sentences.loose_bound(subspace)
             if len(subspace.spectrum):
-                edge, caption = words.order_in_words(study, subspace)
+                edge, caption = sentences.order_in_words(study, subspace)
                 exact = not subspace.noise_deviation
                 figures[caption] = plots.spectrum(subspace.spectrum, edge, R, exact)
         if len(unmixing.trace):
@@ -559,7 +559,7 @@ class ComponentsKind(StudyKind):
             f"{name}, {map_name.title}" if map_name.title else name
             for name, map_name in zip(verdicts.names, map_names, strict=True)
         ]
-        titles = words.titles(verdicts, titles)
+        titles = sentences.titles(verdicts, titles)
         described = files.read_table(folder / group_maps.TABLE)
         path, peaks = folder / group_maps.ZSCORED, [None] * R
         if study.space.has_parcels:  # no peaks in a volume
@@ -576,11 +576,11 @@ class ComponentsKind(StudyKind):
             **page.gallery(verdicts, maps, threads),
         }
         if len(unmixing.trace) and max(noise) > 0:
-            notes = [*notes, words.ending(unmixing.trace, noise)]
+            notes = [*notes, sentences.ending(unmixing.trace, noise)]
         if subspace.prior_fit.size:
-            notes = [words.prior_fit(PriorFit(*subspace.prior_fit), R), *notes]
+            notes = [sentences.prior_fit(PriorFit(*subspace.prior_fit), R), *notes]
         if study.pca.method == "power" and not (study.has_prior or is_not_private):
-            notes = [words.shares_line(study, subspace), *notes]
+            notes = [sentences.shares_line(study, subspace), *notes]
         return page.Chapter(
             study,
             "components.html.jinja",
@@ -603,7 +603,7 @@ class ComponentsKind(StudyKind):
         prior, _ = around_prior.prior_and_posterior(study, subspace)
         public, R = around_prior.public(study, prior).mixing, study.n_components
         r = np.diag(np.corrcoef(unmixing.mixing.T, public.T)[:R, R:])
-        title = f"{words.CHANGES} {prior_forecast_line(study)}".strip()
+        title = f"{sentences.CHANGES} {prior_forecast_line(study)}".strip()
         return page.picture(title, plots.changes(r, verdicts.exceeds_noise))
 
     def _map_names(self) -> list[group_maps.Name]:
@@ -618,7 +618,7 @@ class ComponentsKind(StudyKind):
 
     def forecast(self, site_names: Sequence[str], counts: Counts) -> Forecast:
         """Foretell the noise of the subspace and of the components."""
-        return components_plan.forecast(self.study, site_names, counts)
+        return components_forecast.forecast(self.study, site_names, counts)
 
     # --- files, for the workflow -----------------------------------------------------
 
@@ -759,7 +759,7 @@ def _table(
             "as many voxels as the region has) or correlation r",
             "peak in": "region of the peak",
         }
-    rows, is_shown = [], words.is_shown(verdicts)
+    rows, is_shown = [], sentences.is_shown(verdicts)
     for i, (number, strength, share, x, y, z, stability, *end) in enumerate(described):
         if has_parcels:
             row = [f"component {number}", f"{float(strength):.3g}", share, end[-1]]

@@ -10,8 +10,8 @@ import numpy as np
 from capeneuro.algorithms import contrasts
 from capeneuro.algorithms.contrasts import Contrasts
 from capeneuro.algorithms.designs import Design, Effect
+from capeneuro.algorithms.forecast_rows import FILL, POWER, predict_contrasts
 from capeneuro.algorithms.outcomes import Outcomes
-from capeneuro.algorithms.row_prediction import FILL, POWER, predict_contrasts
 from capeneuro.algorithms.verdicts import Verdicts, of_contrasts
 from capeneuro.config.contrast import ContrastConfig
 from capeneuro.config.errors import ConfigError
@@ -19,11 +19,11 @@ from capeneuro.config.site import SiteConfig
 from capeneuro.data import contrasts as tables_of
 from capeneuro.data import files, measures
 from capeneuro.data.rows import Person
-from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
+from capeneuro.federation.transport import Federation
 from capeneuro.report.figures import Figure
 from capeneuro.report.scores import AGAINST, Score
-from capeneuro.report.words import contrast_lines
+from capeneuro.report.sentences import contrast_lines
 from capeneuro.studies import contrast_people
 from capeneuro.studies.flow import MOST_FEATURES
 from capeneuro.studies.row_scores import OpenPeople, Reference

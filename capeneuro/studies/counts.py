@@ -13,7 +13,7 @@ import numpy as np
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.study import StudyConfig
 from capeneuro.data import cifti, files
-from capeneuro.studies import kinds
+from capeneuro.studies import registry
 from capeneuro.studies.forecasts import Counts, amount
 from capeneuro.studies.sites import Sites, is_complete
 
@@ -110,7 +110,7 @@ def counted(study: StudyConfig, sites: Sites) -> Counts:
 def assumed(study: StudyConfig, sites: Sites) -> Assumed:
     """Public numbers before `validate`, too: people whose images are here count."""
     expected = _validated(study, sites)
-    makes = kinds.makes_data(study.full_study, sites)
+    makes = registry.makes_data(study.full_study, sites)
     if expected.is_counted or makes or not is_complete(study, sites):
         return expected
     # Privacy: under the unit subject volumes of private people are not counted.
@@ -121,7 +121,7 @@ def assumed(study: StudyConfig, sites: Sites) -> Assumed:
         return sum(cifti.n_volumes(run) - skipped for run in runs)
 
     try:
-        people = {name: kinds.of(study).runs(site) for name, site in sites.items()}
+        people = {name: registry.of(study).runs(site) for name, site in sites.items()}
         if None in people.values():
             return expected
         volumes = {

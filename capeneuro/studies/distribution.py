@@ -9,14 +9,14 @@ import numpy as np
 
 from capeneuro.algorithms import distribution as algorithm
 from capeneuro.algorithms.distribution import Distribution
-from capeneuro.algorithms.row_prediction import RATIO
+from capeneuro.algorithms.forecast_rows import RATIO
 from capeneuro.algorithms.verdicts import ABOVE, NOT_ABOVE, Verdicts
 from capeneuro.config.distribution import DistributionConfig
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import files
 from capeneuro.data.rows import Person
-from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
+from capeneuro.federation.transport import Federation
 from capeneuro.report.figures import Figure
 from capeneuro.report.scores import AGAINST, Score
 from capeneuro.studies.row_scores import OpenPeople, Reference

@@ -21,7 +21,7 @@ from capeneuro.federation.ledger import (
 )
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.rounds import Checkpoint, RoundFailed, RoundVoid
-from capeneuro.report import progress, record, words
+from capeneuro.report import privacy_record, progress, sentences
 from capeneuro.studies.sites import Sites
 
 MASK = "group_desc-brain_mask.nii.gz"
@@ -191,10 +191,10 @@ def write_released(
         "releases": json.dumps([r for stage in stages for r in stage.releases]),
         "sites": json.dumps(kinds),
         "accepted": json.dumps({accept.rule: accept.reason for accept in study.accept}),
-        "stamp": record.stamp(study, kinds),
+        "stamp": privacy_record.stamp(study, kinds),
     }
     files.write_arrays(folder / name, **vars(result), **metadata)
-    record.write_beside(study, folder)
+    privacy_record.write_beside(study, folder)
 
 
 def read_released(
@@ -241,7 +241,7 @@ def write_verdicts(study: StudyConfig, verdicts: Verdicts) -> None:
     )
     header = ["result", "value", "level", "verdict"]
     files.write_table(study.results / VERDICTS, header, rows)
-    print(words.found_line(study, verdicts))
+    print(sentences.found_line(study, verdicts))
 
 
 def releases_of(study: StudyConfig, name: str) -> list[dict[str, Any]]:

@@ -15,9 +15,9 @@ from joblib import Parallel, delayed
 
 from capeneuro import __version__
 from capeneuro.algorithms import (
+    forecast_components,
     forecast_fusion,
     metrics,
-    prediction,
     shrinkage,
     verdicts,
 )
@@ -42,13 +42,12 @@ from capeneuro.data.views import (
     open_views,
     read_person,
 )
-from capeneuro.federation.in_process import Federation
+from capeneuro.federation.transport import Federation
 from capeneuro.privacy.queries import QUERIES
 from capeneuro.report import maps as group_maps
-from capeneuro.report import page, progress, scores, words
+from capeneuro.report import page, progress, scores, sentences
 from capeneuro.report.figures import Figure
 from capeneuro.studies.counts import write_sizes
-from capeneuro.studies.courses import made_from, of_components
 from capeneuro.studies.flow import (
     MASK,
     MOST_FEATURES,
@@ -62,7 +61,7 @@ from capeneuro.studies.flow import (
     write_verdicts,
 )
 from capeneuro.studies.forecasts import Counts, Forecast, require
-from capeneuro.studies.plan import gate, noise_over_pooled
+from capeneuro.studies.gate import gate, noise_over_pooled
 from capeneuro.studies.sites import (
     Sites,
     check_ceilings,
@@ -72,6 +71,7 @@ from capeneuro.studies.sites import (
     names,
 )
 from capeneuro.studies.study_kind import StudyKind
+from capeneuro.studies.timecourse_features import made_from, of_components
 
 DIRECTIONS = "group_desc-cca_directions.npz"
 FEATURES = "group_desc-cca_features.tsv"
@@ -293,7 +293,7 @@ class FusionKind(StudyKind):
             n_directions=options.n_directions,
             debias=options.debias,
         )
-        for line in words.correlation_lines(directions):
+        for line in sentences.correlation_lines(directions):
             print(line)
         write_released(study, sites, reference, DIRECTIONS, directions, stages)
 
@@ -435,7 +435,7 @@ class FusionKind(StudyKind):
             pairs,
             files.read_table(folder / "scores.tsv"),
             {"quality": quality, **page.gallery(pairs, linked, threads)},
-            words.correlation_lines(directions),
+            sentences.correlation_lines(directions),
             self._table(),
             viewer.viewer(page.findings(pairs, maps) if has_map else []),
             page.forecast_of(self.study),
@@ -529,7 +529,7 @@ class FusionKind(StudyKind):
         predictions = {}
         for name, (N, (n_fmri, n_eeg), budget) in choices.items():
             arm = noise_over_pooled(study, site_names, N)
-            design = prediction.Design(
+            design = forecast_components.Design(
                 arm.n_sites,
                 arm.n_people,
                 1,
@@ -538,7 +538,7 @@ class FusionKind(StudyKind):
                 pca_share=share,
                 noise_over_pooled=arm.over_pooled,
             )
-            ratios = prediction.predict_fusion(design, budget, n_eeg, clip)
+            ratios = forecast_components.predict_fusion(design, budget, n_eeg, clip)
             predictions[name] = ratios
 
         def show(keep: bool) -> None:
@@ -575,7 +575,7 @@ class FusionKind(StudyKind):
         n = arm.n_people
         t = QUERIES["second_moment"].sensitivity(n, promise.relation, {"clip": clip})
         tau = arm.over_pooled * float(t) / (promise.mu * study.shares["cca"] ** 0.5)
-        design = prediction.Design(arm.n_sites, n, 1, sizes[0], K)
+        design = forecast_components.Design(arm.n_sites, n, 1, sizes[0], K)
         levels = forecast_fusion.null_levels(design, sizes[1], tau, clip)
         simulated = list(progress.bar(levels, "forecast", forecast_fusion.DRAWS))
         low, middle, high = np.quantile(simulated, forecast_fusion.RANGE)

@@ -23,7 +23,7 @@ from capeneuro.config.errors import ConfigError
 from capeneuro.config.study import StudyConfig
 from capeneuro.data import files, nifti
 from capeneuro.data import priors as prior_files
-from capeneuro.federation.in_process import Federation
+from capeneuro.federation.transport import Federation
 from capeneuro.report import progress
 from capeneuro.studies import components, outcomes
 from capeneuro.studies.flow import MOST_FEATURES, mechanism_of, validated_mask

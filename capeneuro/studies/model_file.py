@@ -14,7 +14,7 @@ from capeneuro.config.regression import RegressionConfig
 from capeneuro.data import files
 from capeneuro.data.people_tables import read_rows
 from capeneuro.data.rows import Shape
-from capeneuro.report.words import model_lines
+from capeneuro.report.sentences import model_lines
 from capeneuro.studies.sites import Sites, names
 
 MODEL = "group_desc-regression_model.json"

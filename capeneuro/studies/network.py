@@ -8,15 +8,15 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from capeneuro.algorithms import network as networks
+from capeneuro.algorithms.forecast_rows import predict_network
 from capeneuro.algorithms.network import Network
-from capeneuro.algorithms.row_prediction import predict_network
 from capeneuro.algorithms.verdicts import Verdicts, of_network
 from capeneuro.config.network import NetworkConfig
 from capeneuro.config.site import SiteConfig
 from capeneuro.data.rows import Person, to_unit
-from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
-from capeneuro.report import progress, words
+from capeneuro.federation.transport import Federation
+from capeneuro.report import progress, sentences
 from capeneuro.report.figures import Figure
 from capeneuro.report.scores import Score
 from capeneuro.studies.flow import MOST_FEATURES
@@ -140,7 +140,7 @@ class NetworkKind(RowStudyKind):
 
     def summary(self, result: Network) -> list[str]:
         """Summarize the result in words, a line each."""
-        return words.network_lines(result)
+        return sentences.network_lines(result)
 
     # --- tables, maps and report -----------------------------------------------------
 
@@ -174,7 +174,7 @@ class NetworkKind(RowStudyKind):
             learning_rate=options.learning_rate,
             clip=options.clip,
         )
-        return words.as_tested(self.study, verdicts)
+        return sentences.as_tested(self.study, verdicts)
 
     def figures(
         self,
@@ -204,7 +204,9 @@ class NetworkKind(RowStudyKind):
         )
         findings = [Figure("Importance of features", draw)]
         findings += self.map_of_changes(quantity)
-        return Figures(quality, findings if words.is_shown(verdicts).any() else [], [])
+        return Figures(
+            quality, findings if sentences.is_shown(verdicts).any() else [], []
+        )
 
     # --- scores ----------------------------------------------------------------------
 

@@ -21,9 +21,9 @@ from capeneuro import machine
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.study import StudyConfig
 from capeneuro.data import files
-from capeneuro.studies import apart, kinds, workflow
+from capeneuro.studies import apart, registry, workflow
 from capeneuro.studies.flow import StepFailed, outcome
-from capeneuro.studies.plan import plan
+from capeneuro.studies.gate import plan
 from capeneuro.studies.reports import report
 from capeneuro.studies.sites import Sites
 from capeneuro.studies.tasks import Task, tasks
@@ -56,14 +56,14 @@ def run_step(study: StudyConfig, sites: Sites, step: str, **options: Any) -> Any
         for name, stage in study.members.items():
             if name:
                 print(f"{name}:")
-            kinds.of(stage).validate(sites, **options)
+            registry.of(stage).validate(sites, **options)
         return None
     if "" not in study.members:
         raise ConfigError(
             f"study {study.study}: {step}: is a step of one stage; --stage says which "
             f"of {', '.join(study.members)}"
         )
-    kind = kinds.of(study)
+    kind = registry.of(study)
     if step in kind.result_files:
         return kind.release(step, sites, **options)
     methods = {

@@ -9,8 +9,8 @@ from capeneuro.config.errors import ConfigError
 from capeneuro.data import files
 from capeneuro.data.rows import Person, find_people, open_rows
 from capeneuro.report import progress
-from capeneuro.studies.courses import reader
 from capeneuro.studies.sites import Sites
+from capeneuro.studies.timecourse_features import reader
 
 # Shrinkage of outcomes' correlations to 0, so that few people are enough.
 SHRUNK = 0.05

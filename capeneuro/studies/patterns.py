@@ -11,17 +11,17 @@ from capeneuro.algorithms import patterns as algorithm
 from capeneuro.algorithms import shrinkage, verdicts
 from capeneuro.algorithms.cca import rough_center
 from capeneuro.algorithms.covariance import with_constants
+from capeneuro.algorithms.forecast_rows import predict_patterns
 from capeneuro.algorithms.patterns import Patterns
-from capeneuro.algorithms.row_prediction import predict_patterns
 from capeneuro.algorithms.verdicts import Verdicts
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.patterns import PatternsConfig
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import files
 from capeneuro.data.rows import Person
-from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
-from capeneuro.report import scores, words
+from capeneuro.federation.transport import Federation
+from capeneuro.report import scores, sentences
 from capeneuro.report.figures import Figure
 from capeneuro.report.scores import AGAINST, Score
 from capeneuro.studies.flow import MOST_FEATURES
@@ -150,7 +150,7 @@ class PatternsKind(RowStudyKind):
 
     def summary(self, result: Patterns) -> list[str]:
         """Summarize the result in words, a line each."""
-        return words.pattern_lines(result)
+        return sentences.pattern_lines(result)
 
     # --- tables, maps and report -----------------------------------------------------
 
@@ -180,7 +180,7 @@ class PatternsKind(RowStudyKind):
         self, result: Patterns, releases: Sequence[Mapping[str, Any]]
     ) -> Verdicts:
         """Judge which patterns stand above the noise."""
-        return words.as_tested(self.study, verdicts.of_patterns(result))
+        return sentences.as_tested(self.study, verdicts.of_patterns(result))
 
     def figures(
         self,
@@ -197,7 +197,7 @@ class PatternsKind(RowStudyKind):
         title = "Spectrum of people's covariance as released; the first "
         title += f"{K} directions were kept"
         quality = {title: plots.spectrum(result.spectrum, edge, K)}
-        findings, folded, is_shown = [], [], words.is_shown(verdicts)
+        findings, folded, is_shown = [], [], sentences.is_shown(verdicts)
         A = self.feature_values(result)[1]
         unit = f"{UNIT} [uV]" if study.rows.features.kind == "erp" else UNIT
         likenesses = [name.title for name in self.map_names(A)] or [""] * K
@@ -207,7 +207,7 @@ class PatternsKind(RowStudyKind):
                 verdicts.names, likenesses, result.shares, strict=True
             )
         ]
-        for i, title in enumerate(words.titles(verdicts, titles)):
+        for i, title in enumerate(sentences.titles(verdicts, titles)):
             figures = findings if is_shown[i] else folded
             if shape.mask is not None:
                 path = study.results / f"{STEM}.nii.gz"

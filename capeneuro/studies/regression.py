@@ -9,18 +9,18 @@ import numpy as np
 
 from capeneuro.algorithms import regression
 from capeneuro.algorithms.cca import rough_center
+from capeneuro.algorithms.forecast_rows import predict_regression
 from capeneuro.algorithms.regression import LinearModel
-from capeneuro.algorithms.row_prediction import predict_regression
 from capeneuro.algorithms.verdicts import Verdicts, of_coefficients
 from capeneuro.config.regression import RegressionConfig
 from capeneuro.config.site import SiteConfig
 from capeneuro.data.rows import Person, to_unit
-from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
+from capeneuro.federation.transport import Federation
 from capeneuro.linalg import TINY
 from capeneuro.report.figures import Figure
 from capeneuro.report.scores import AGAINST, Score
-from capeneuro.report.words import model_lines
+from capeneuro.report.sentences import model_lines
 from capeneuro.studies import model_file
 from capeneuro.studies.flow import MOST_FEATURES
 from capeneuro.studies.row_scores import (

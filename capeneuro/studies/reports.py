@@ -5,8 +5,8 @@ import json
 from capeneuro.config.study import StudyConfig
 from capeneuro.data import files
 from capeneuro.report import page
-from capeneuro.report.record import write_beside
-from capeneuro.studies import kinds
+from capeneuro.report.privacy_record import write_beside
+from capeneuro.studies import registry
 from capeneuro.studies.sites import Sites
 
 
@@ -19,7 +19,7 @@ def report(study: StudyConfig, sites: Sites, threads: int = 1) -> None:
     # Open data are stamped on the page; a weak promise wherever a picture goes.
     stamp = "" if record["stamp"].startswith("NOT") else record["stamp"]
     chapters = [
-        page.stamped(kinds.of(member).chapter(record, threads), stamp)
+        page.stamped(registry.of(member).chapter(record, threads), stamp)
         for member in study.members.values()
     ]
     for chapter in chapters:

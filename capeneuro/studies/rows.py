@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from capeneuro import __version__
-from capeneuro.algorithms.row_prediction import FILL, RATIO, fill
+from capeneuro.algorithms.forecast_rows import FILL, RATIO, fill
 from capeneuro.algorithms.verdicts import Verdicts
 from capeneuro.config.errors import ConfigError, check_all, some
 from capeneuro.config.rows import RowStudy
@@ -27,8 +27,8 @@ from capeneuro.data import rows as row_files
 from capeneuro.data.inventory import Inventory
 from capeneuro.data.rows import Person, Shape, find_people, open_rows
 from capeneuro.data.tables import constant_features
-from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
+from capeneuro.federation.transport import Federation
 from capeneuro.privacy.accounting import Budget
 from capeneuro.privacy.queries import QUERIES
 from capeneuro.report import maps as group_maps
@@ -36,7 +36,6 @@ from capeneuro.report import page, progress, scores
 from capeneuro.report.figures import Figure
 from capeneuro.report.scores import AGAINST, Score
 from capeneuro.studies.counts import write_sizes
-from capeneuro.studies.courses import check_person, made_from, reader
 from capeneuro.studies.flow import (
     MASK,
     VERDICTS,
@@ -51,7 +50,7 @@ from capeneuro.studies.flow import (
     write_verdicts,
 )
 from capeneuro.studies.forecasts import Counts, Forecast, require
-from capeneuro.studies.plan import gate, noise_over_pooled
+from capeneuro.studies.gate import gate, noise_over_pooled
 from capeneuro.studies.row_scores import OpenPeople, Reference, read_truth
 from capeneuro.studies.sites import (
     Sites,
@@ -63,6 +62,7 @@ from capeneuro.studies.sites import (
     names,
 )
 from capeneuro.studies.study_kind import StudyKind
+from capeneuro.studies.timecourse_features import check_person, made_from, reader
 
 FEATURES = "group_desc-rows_features.tsv"
 # Regions and networks that maps resemble, if the study names atlases or templates.

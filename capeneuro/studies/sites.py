@@ -21,12 +21,12 @@ from capeneuro.config.study import WEAK_EPSILON, WEAKEST_EPSILON, StudyConfig
 from capeneuro.data import files, inventory
 from capeneuro.data.inventory import Inventory
 from capeneuro.federation.entries import PromiseLine, ReleaseLine
-from capeneuro.federation.in_process import InProcess
 from capeneuro.federation.ledger import BudgetExceeded, Ledger
 from capeneuro.federation.manifest import Manifest, parse
 from capeneuro.federation.requests import COOPERATIVE_ARMS
 from capeneuro.federation.rules import TABLE, Limits
 from capeneuro.federation.site import Site, empty, longer
+from capeneuro.federation.transport import InProcess
 from capeneuro.privacy import accounting, cape, ring
 
 Sites = dict[str, SiteConfig]

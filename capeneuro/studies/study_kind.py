@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import StudyConfig
-from capeneuro.federation.in_process import Federation
+from capeneuro.federation.transport import Federation
 from capeneuro.studies.forecasts import Counts, Forecast
 from capeneuro.studies.sites import Sites
 from capeneuro.studies.steps import Step, steps

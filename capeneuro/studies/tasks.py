@@ -19,7 +19,7 @@ from capeneuro.config.load import section
 from capeneuro.config.sections import BESIDE
 from capeneuro.config.study import StudyConfig
 from capeneuro.data import files
-from capeneuro.studies import kinds
+from capeneuro.studies import registry
 from capeneuro.studies.counts import SIZES
 from capeneuro.studies.sites import Sites
 from capeneuro.studies.steps import steps
@@ -96,7 +96,7 @@ class Task:
     @property
     def kind(self) -> StudyKind:
         """The steps of its stage."""
-        return kinds.of(self.study)
+        return registry.of(self.study)
 
     def at_site(self, site: str) -> "Task":
         """Make the same task for another site."""
@@ -116,14 +116,16 @@ class Task:
             return settings + [path for stage in stages for path in stage.reported]
         kind = self.kind
         if step == "validate":
-            images = [p for name in sites for p in kinds.images(study, sites, name)]
+            images = [p for name in sites for p in registry.images(study, sites, name)]
             return settings + images + kind.public_files()
         if step == "prepare":
-            images = kinds.images(study, sites, self.site) + self._earlier_files
+            images = registry.images(study, sites, self.site) + self._earlier_files
             return settings + images + kind.validated_files()
         if step == "aggregate":
             before = list(study.earlier.values())[-1:]
-            released = [p for stage in before for p in kinds.of(stage).released_files]
+            released = [
+                p for stage in before for p in registry.of(stage).released_files
+            ]
             return settings + kind.validated_files() + released
         released = settings + kind.released_files + kind.validated_files()
         if step == "maps":
@@ -142,7 +144,7 @@ class Task:
         study, step = self.study, self.step
         if step == "make_data":
             makers = [s for s in study.members.values() if s.data is not None]
-            return [path for s in makers for path in kinds.of(s).made_files(sites)]
+            return [path for s in makers for path in registry.of(s).made_files(sites)]
         if step == "plan":
             return [str(study.private(AGGREGATOR) / PLANNED)]
         if step == "report":
@@ -202,7 +204,7 @@ class Task:
         if not self.study.handed:
             return []
         before = self.study.earlier[self.study.handed.of]
-        return [*kinds.of(before).released_files, _features(before, self.site)]
+        return [*registry.of(before).released_files, _features(before, self.site)]
 
     # --- settings --------------------------------------------------------------------
 
@@ -247,8 +249,10 @@ class Task:
             settings["sites"] = [
                 section(sites[name], *self.kind.site_keys[step]) for name in names
             ]
-            if step != "reconstruct" and not kinds.makes_data(study.full_study, sites):
-                images = [kinds.images(study, sites, name) for name in names]
+            if step != "reconstruct" and not registry.makes_data(
+                study.full_study, sites
+            ):
+                images = [registry.images(study, sites, name) for name in names]
                 settings["files"] = _digest(path for paths in images for path in paths)
         elif step not in (
             "make_data",
@@ -262,7 +266,7 @@ def task_rules(study: StudyConfig) -> list[Task]:
     """List the tasks of a study; ``{site}`` stands for each site."""
     validate, later = [], []
     for name, stage in study.members.items():
-        for command, step in kinds.of(stage).steps.items():
+        for command, step in registry.of(stage).steps.items():
             site = "{site}" if step.over == "sites" else ""
             task = Task(stage, command, name, site)
             if command == "validate":
@@ -280,7 +284,7 @@ def task_rules(study: StudyConfig) -> list[Task]:
 
 def tasks(study: StudyConfig, sites: Sites) -> list[Task]:
     """List the tasks of a study, at each of its sites, in their order."""
-    first = [Task(study, "make_data")] if kinds.makes_data(study, sites) else []
+    first = [Task(study, "make_data")] if registry.makes_data(study, sites) else []
     return first + [
         site_task
         for task in task_rules(study)

@@ -9,7 +9,7 @@ import numpy as np
 
 from capeneuro.algorithms import metrics, shrinkage, verdicts
 from capeneuro.algorithms import tensors as decomposition
-from capeneuro.algorithms.row_prediction import predict_mixture, predict_topics
+from capeneuro.algorithms.forecast_rows import predict_mixture, predict_topics
 from capeneuro.algorithms.tensors import TensorComponents
 from capeneuro.algorithms.verdicts import Verdicts
 from capeneuro.config.errors import ConfigError
@@ -17,10 +17,10 @@ from capeneuro.config.site import SiteConfig
 from capeneuro.config.tensors import TensorConfig
 from capeneuro.data import files
 from capeneuro.data.rows import Person
-from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
+from capeneuro.federation.transport import Federation
 from capeneuro.privacy.moments import FEWEST_WORDS
-from capeneuro.report import words
+from capeneuro.report import sentences
 from capeneuro.report.figures import Figure
 from capeneuro.report.scores import AGAINST, Score
 from capeneuro.studies.flow import MOST_FEATURES
@@ -178,7 +178,7 @@ class TensorsKind(RowStudyKind):
 
     def summary(self, result: TensorComponents) -> list[str]:
         """Summarize the result in words, a line each."""
-        return words.tensor_lines(result)
+        return sentences.tensor_lines(result)
 
     # --- tables, maps and report -----------------------------------------------------
 
@@ -216,7 +216,7 @@ class TensorsKind(RowStudyKind):
         self, result: TensorComponents, releases: Sequence[Mapping[str, Any]]
     ) -> Verdicts:
         """Judge which components stand above the noise."""
-        return words.as_tested(self.study, verdicts.of_groups(result))
+        return sentences.as_tested(self.study, verdicts.of_groups(result))
 
     def figures(
         self,
@@ -248,7 +248,7 @@ class TensorsKind(RowStudyKind):
         label = "difference from the mean, as a share of the range"
         if has_words:
             label = "share of words"
-        findings, folded, is_shown = [], [], words.is_shown(verdicts)
+        findings, folded, is_shown = [], [], sentences.is_shown(verdicts)
         for i, weight in enumerate(result.weights):
             noun = "topic" if has_words else "component"
             title = f"{noun} {i + 1}: {100 * weight:.0f}% of people"

@@ -22,18 +22,18 @@ from capeneuro.config.errors import ConfigError
 from capeneuro.config.load import load_study
 from capeneuro.config.study import StudyConfig
 from capeneuro.data import files
-from capeneuro.studies import cluster, endings, kinds
+from capeneuro.studies import cluster, endings, registry
 from capeneuro.studies.counts import assumed
 from capeneuro.studies.flow import outcome
 from capeneuro.studies.forecasts import Unknown
-from capeneuro.studies.kinds import check_inputs, makes_data
-from capeneuro.studies.plan import (
+from capeneuro.studies.gate import (
     check_ready,
     print_payments,
     print_spending,
     promise_line,
     refuse,
 )
+from capeneuro.studies.registry import check_inputs, makes_data
 from capeneuro.studies.sites import Sites, load_sites
 from capeneuro.studies.tasks import Task
 
@@ -132,7 +132,7 @@ def open_study(path: str) -> tuple[StudyConfig, Sites]:
     """Read a study and its sites, and refuse errors that would end a run."""
     study = load_study(path)
     sites = load_sites(study)
-    kinds.check(study)
+    registry.check(study)
     check_inputs(study, sites)
     if not all(Path(file).exists() for file in made_data(study, sites)):
         find_maker(path)

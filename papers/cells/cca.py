@@ -40,7 +40,7 @@ from capeneuro.algorithms import cca, metrics
 from capeneuro.algorithms.cca import canonical_directions, rough_center, stack
 from capeneuro.config.errors import ConfigError
 from capeneuro.data import basis
-from capeneuro.federation.in_process import Ungated
+from capeneuro.federation.transport import Ungated
 from capeneuro.privacy import accounting
 from papers import in_memory, printed_noise
 from sim import erp, linked

@@ -11,7 +11,7 @@ import numpy as np
 from capeneuro.algorithms import ica, metrics
 from capeneuro.algorithms.updates import State
 from capeneuro.data import basis
-from capeneuro.federation.in_process import Ungated
+from capeneuro.federation.transport import Ungated
 from capeneuro.privacy import accounting, cape
 from capeneuro.privacy.gradients import SCALE
 from papers import in_memory

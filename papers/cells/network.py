@@ -28,8 +28,8 @@ import numpy as np
 
 from capeneuro.algorithms.network import BETA1, BETA2, TINY, network
 from capeneuro.config.errors import ConfigError
-from capeneuro.federation.in_process import Federation, Ungated
 from capeneuro.federation.mechanism import Release
+from capeneuro.federation.transport import Federation, Ungated
 from capeneuro.privacy import accounting, cape
 from capeneuro.privacy.clipping import scaled
 from capeneuro.privacy.gradients import forward, layers

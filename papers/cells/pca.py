@@ -29,8 +29,8 @@ import numpy as np
 from capeneuro import linalg
 from capeneuro.algorithms.pca import Subspace, released_center
 from capeneuro.config.errors import ConfigError
-from capeneuro.federation.in_process import Ungated
 from capeneuro.federation.site import Site
+from capeneuro.federation.transport import Ungated
 from capeneuro.privacy import accounting
 from capeneuro.privacy.clipping import bounded
 from papers import in_memory, printed_noise

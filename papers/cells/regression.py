@@ -36,7 +36,7 @@ from scipy.io import loadmat
 from capeneuro.algorithms import regression
 from capeneuro.algorithms.regression import Task
 from capeneuro.config.errors import ConfigError
-from capeneuro.federation.in_process import Ungated
+from capeneuro.federation.transport import Ungated
 from capeneuro.privacy import accounting, cape
 from papers import as_printed, baselines, in_memory
 from sim.rows import rows

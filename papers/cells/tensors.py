@@ -19,8 +19,8 @@ import scipy.linalg
 from capeneuro import linalg
 from capeneuro.algorithms import metrics, tensors
 from capeneuro.config.errors import ConfigError
-from capeneuro.federation.in_process import Federation, Ungated
 from capeneuro.federation.mechanism import Mechanism, Release
+from capeneuro.federation.transport import Federation, Ungated
 from capeneuro.privacy import accounting
 from capeneuro.privacy.queries import QUERIES
 from papers import baselines, in_memory, printed_noise

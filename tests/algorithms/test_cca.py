@@ -9,7 +9,7 @@ from helpers import budget, in_process, make_mechanism, make_sites
 from scipy import stats
 from sklearn.cross_decomposition import CCA
 
-from capeneuro.algorithms import cca, metrics, statements
+from capeneuro.algorithms import cca, confidence, metrics
 from capeneuro.algorithms.cca import (
     FLOOR,
     NORM_BOUND,
@@ -182,9 +182,9 @@ def test_a_center_changes_nothing_without_privacy(rng):
 @pytest.fixture
 def unsplit(monkeypatch):
     """Pairs are found on all that was released, and judged on it."""
-    monkeypatch.setattr(statements, "split", lambda released: (released, released))
+    monkeypatch.setattr(confidence, "split", lambda released: (released, released))
     monkeypatch.setattr(
-        statements, "split_sampling", lambda first, second, _: (first, second)
+        confidence, "split_sampling", lambda first, second, _: (first, second)
     )
 
 

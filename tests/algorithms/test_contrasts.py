@@ -15,7 +15,7 @@ from capeneuro.federation.mechanism import Release
 from capeneuro.privacy import accounting
 from capeneuro.privacy.blocks import Block
 from capeneuro.privacy.contrasts import REACH, linear_moments
-from capeneuro.report.words import contrast_lines
+from capeneuro.report.sentences import contrast_lines
 from sim.contrasts import correlations
 
 M, D, SITES = 1500, 12, 6

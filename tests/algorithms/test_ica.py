@@ -12,10 +12,10 @@ from picard.densities import Tanh
 from capeneuro.algorithms import ica, metrics
 from capeneuro.algorithms.ica import SCALE, Schedule, Unmixing, infomax, inseparable
 from capeneuro.algorithms.pca import Subspace, principal_subspace
-from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.rounds import RoundVoid
-from capeneuro.report import words
+from capeneuro.federation.transport import Federation
+from capeneuro.report import sentences
 from sim.fmri import matrix_study
 
 BOUND = 5.0
@@ -340,7 +340,7 @@ def test_gaussian_pairs_are_named(arm, fixed_noise):
     pairs, order, result = named("llllgg")
     assert pairs == [tuple(sorted(order[4:].tolist()))]
     one, other = sorted(order[4:] + 1)
-    (line,) = words.ica_lines(result)
+    (line,) = sentences.ica_lines(result)
     assert f"components {one} and {other}" in line
     assert "cannot separate" in line
     assert not named("llllll")[0]

@@ -17,9 +17,9 @@ from capeneuro.algorithms.ica import (
 )
 from capeneuro.algorithms.pca import Subspace, principal_subspace
 from capeneuro.algorithms.updates import State
-from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
-from capeneuro.report import words
+from capeneuro.federation.transport import Federation
+from capeneuro.report import sentences
 
 
 def rotation(R: int, rng: np.random.Generator) -> np.ndarray:
@@ -105,7 +105,7 @@ def test_one_run_is_a_plain_run():
     one = repeated_infomax(federation, how, subspace, 1, 100, clip=np.inf)
     np.testing.assert_array_equal(one.W, plain.W)
     assert np.isnan(one.stability).all()
-    assert words.ica_lines(one) == []
+    assert sentences.ica_lines(one) == []
 
 
 @pytest.mark.parametrize("update", ["orthogonal", "relative-newton"])
@@ -169,7 +169,7 @@ def test_an_unstable_pair_is_told_from_stable_components(fixed_noise):
     stable, unstable = result.stability[order[:4]], result.stability[order[4:]]
     assert stable.min() > 0.95
     assert unstable.max() < 0.92
-    (line,) = [line for line in words.ica_lines(result) if "stability" in line]
+    (line,) = [line for line in sentences.ica_lines(result) if "stability" in line]
     assert f"(component {result.stability.argmin() + 1})" in line
 
 

@@ -11,7 +11,7 @@ import yaml
 from pydantic import BaseModel
 
 from capeneuro import cli
-from capeneuro.algorithms import prediction
+from capeneuro.algorithms import forecast_components
 from capeneuro.config import components, load, scaffold
 from capeneuro.config.site import SiteConfig
 from capeneuro.studies import workflow
@@ -113,8 +113,10 @@ def test_clips_of_a_new_study_suit_its_unit():
     """A volume's would be five and ten times a person's: noise above the signal."""
     study = components.ComponentsConfig.model_validate(yaml.safe_load(STUDY))
     R, unit = study.n_components, study.promise.unit
-    assert study.pca.clip == pytest.approx(prediction.fair_pca_clip(unit, R), rel=0.1)
-    fair = prediction.fair_clip(unit, R, n_volumes=180)
+    assert study.pca.clip == pytest.approx(
+        forecast_components.fair_pca_clip(unit, R), rel=0.1
+    )
+    fair = forecast_components.fair_clip(unit, R, n_volumes=180)
     assert study.ica.clip == pytest.approx(fair, rel=0.1)
 
 

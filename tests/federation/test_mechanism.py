@@ -13,10 +13,10 @@ from helpers import (
     request,
 )
 
-from capeneuro.federation.in_process import InProcess
 from capeneuro.federation.mechanism import RoundFailed
 from capeneuro.federation.messages import digest
 from capeneuro.federation.requests import EXACT_ARMS, Arm, Request
+from capeneuro.federation.transport import InProcess
 
 ARMS = get_args(Arm)
 PARAMETERS = {"norm_bound": 1.0, "clip": 1.0}

@@ -12,9 +12,9 @@ from helpers import agree, make_sites, request
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capeneuro.federation import in_process
-from capeneuro.federation.in_process import InProcess, sort_reply
+from capeneuro.federation import transport
 from capeneuro.federation.messages import SMALLEST_LIMIT, digest, pack, unpack
+from capeneuro.federation.transport import InProcess, sort_reply
 
 UNFIT = [
     np.array([object()]),
@@ -376,6 +376,6 @@ def test_fold_sees_every_answer_once_and_nothing_is_kept(echoes):
 
 
 def test_sort_reply_keeps_an_error_out_of_the_fold():
-    replies = in_process.Replies()
+    replies = transport.Replies()
     sort_reply(replies, "a", {"error": "e", "rule": "r"}, fold=pytest.fail)
     assert replies.lost == {"a": "e: r"}

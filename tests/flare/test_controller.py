@@ -22,7 +22,7 @@ from tiny_study import command, edit
 
 from capeneuro import __version__
 from capeneuro.config import load
-from capeneuro.federation.gate import HEADER, ROOM, SIGNATURE, Authority, Gate
+from capeneuro.federation.envelope import HEADER, ROOM, SIGNATURE, Authority, Gate
 from capeneuro.federation.messages import pack, unpack
 from capeneuro.flare import controller, daemon, kit
 from capeneuro.flare.parties import ENDED, write_job

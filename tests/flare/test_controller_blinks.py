@@ -18,9 +18,9 @@ from parties import STUDY, said
 from tiny_study import command
 
 from capeneuro.config import load
-from capeneuro.federation.in_process import InProcess
 from capeneuro.federation.rounds import RoundFailed
-from capeneuro.studies import kinds
+from capeneuro.federation.transport import InProcess
+from capeneuro.studies import registry
 from capeneuro.studies import sites as site_files
 
 pytest.importorskip("nvflare")
@@ -72,7 +72,7 @@ def replay(root: Path, releases: list[dict]) -> None:
         federation = Survivors(members, releases)
         for _ in range(100):
             with contextlib.suppress(RoundFailed):
-                kinds.of(study).release_all(federation, sites)
+                registry.of(study).release_all(federation, sites)
                 return
     raise AssertionError("the replay did not end")
 

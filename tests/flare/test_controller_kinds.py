@@ -11,9 +11,10 @@ import yaml
 from parties import SITES, STUDY, said
 from tiny_study import ACCEPT, command
 
+from capeneuro.audit import one_run
 from capeneuro.config import load
 from capeneuro.data import files
-from capeneuro.studies import kinds, one_run
+from capeneuro.studies import registry
 
 pytest.importorskip("nvflare")
 
@@ -111,7 +112,7 @@ def run_together(root: Path, kind: str) -> list[str]:
     """Run a kind's stages in this process; what they write."""
     write_parties(root, kind)
     with contextlib.chdir(root / "together"):
-        kind = kinds.of(load.load_study(STUDY))
+        kind = registry.of(load.load_study(STUDY))
         for step in kind.result_files:
             assert command(step, STUDY) == 0
         # Every kind can be attacked; what one run shows is never more than promised.

@@ -14,10 +14,10 @@ from tiny_study import ACCEPT, command, edit, study_content, write_study
 from capeneuro.config import load
 from capeneuro.data import files
 from capeneuro.federation.ledger import Ledger
-from capeneuro.studies import kinds
+from capeneuro.studies import registry
 from capeneuro.studies import sites as site_files
 from capeneuro.studies.components import UNMIXING
-from capeneuro.studies.courses import made_from
+from capeneuro.studies.timecourse_features import made_from
 
 pytest.importorskip("nvflare")
 
@@ -75,7 +75,7 @@ def write_parties(root: Path) -> None:
 
 def steps_of(stage: str) -> tuple[list[str], list[str]]:
     """Steps over all sites of a stage, and the files that they write."""
-    files = kinds.of(load.load_study(STUDY, stage)).result_files
+    files = registry.of(load.load_study(STUDY, stage)).result_files
     return [*files], [*files.values()]
 
 

@@ -24,7 +24,7 @@ from tiny_study import (
 from capeneuro.config import load
 from capeneuro.config.errors import ConfigError
 from capeneuro.data import files
-from capeneuro.federation import custody
+from capeneuro.federation import ledger_backup
 from capeneuro.federation.entries import ReleaseLine
 from capeneuro.federation.manifest import Manifest
 from capeneuro.flare import joining
@@ -584,8 +584,8 @@ def test_a_restored_site_may_join_again(joined):
         edit("site-0.yaml", "second_place", "second")
         own = load.load_site("site-0.yaml")
         book = site_files.open_ledger(own)
-        custody.begin(book)
-        charged = custody.restore(site_files.open_ledger(own))
+        ledger_backup.begin(book)
+        charged = ledger_backup.restore(site_files.open_ledger(own))
         assert [entry.study for entry in charged] == [study.identity]
         assert joining.enter(study, "site-0", "Institute", "dpo@example.org").exists()
 

@@ -16,20 +16,20 @@ from tiny_study import begin, command, edit
 
 from capeneuro.algorithms import cca, covariance
 from capeneuro.algorithms.cca import NORM_BOUND
+from capeneuro.audit import canaries
 from capeneuro.config import load
 from capeneuro.config.fusion import FusionConfig
 from capeneuro.config.study import CENTER_SHARE
 from capeneuro.data import files
-from capeneuro.federation import audit
-from capeneuro.federation.in_process import Ungated
 from capeneuro.federation.ledger import Ledger
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.rules import Limits
 from capeneuro.federation.site import Site
+from capeneuro.federation.transport import Ungated
 from capeneuro.privacy import accounting
 from capeneuro.privacy.blocks import Block, people
 from capeneuro.privacy.queries import QUERIES
-from capeneuro.report import record
+from capeneuro.report import privacy_record
 from capeneuro.studies import fusion
 from capeneuro.studies import sites as site_files
 
@@ -97,17 +97,19 @@ def _transcript(world: int, name: str, arm: str, mu: float) -> tuple[np.ndarray,
         people = dict.fromkeys((f"{s}-0", f"{s}-1"), others)
         if s == 0:
             people["0-0"] = cca.stack(*map(np.array, WORST[world]))
-        ledger = Ledger(None, audit.CEILING)
+        ledger = Ledger(None, canaries.CEILING)
         own = people, dict.fromkeys(people, 1), ledger, Limits("simulated")
-        sites.append(audit.Witness(f"s{s}", *own))
+        sites.append(canaries.Witness(f"s{s}", *own))
     federation = Ungated({site.name: site for site in sites})
-    promise = accounting.Budget(1.0, audit.DELTA, "subject", "replace-one", n_colluding)
+    promise = accounting.Budget(
+        1.0, canaries.DELTA, "subject", "replace-one", n_colluding
+    )
     about = [(name, arm, 1 / (mu * share), promise, 300.0) for share in SHARES]
     first, second = (Mechanism(*one) for one in about)
     center = cca.rough_center(federation, first, 1, 2.0)
-    view, _ = audit.overhear(sites, n_honest, [])
+    view, _ = canaries.overhear(sites, n_honest, [])
     cca.canonical_directions(federation, second, 1, 1, 1.0, center)
-    more, _ = audit.overhear(sites, n_honest, [])
+    more, _ = canaries.overhear(sites, n_honest, [])
     entries = sites[0]._ledger.entries()
     claim = accounting.compose(e.mu for e in entries if e.kind == "release")
     return np.concatenate([*view, *more]), claim
@@ -120,7 +122,7 @@ def _shown(arm: str, n_pairs: int, mu: float) -> tuple[float, float]:
         view, claim = _transcript(i % 2, str(i), arm, mu)
         views[i % 2].append(view)
         claims.append(claim)
-    return audit.attack(*map(np.array, views), ALPHA), max(claims)
+    return canaries.attack(*map(np.array, views), ALPHA), max(claims)
 
 
 @pytest.fixture
@@ -423,7 +425,7 @@ def test_no_path_of_a_montage_is_shared(tmp_path):
         Path(__file__).parents[2].joinpath("config/linked/study.yaml").read_text()
     )
     content["fusion"]["eeg"]["montage"] = str(tmp_path / "ours.elc")
-    shared = record.shareable(FusionConfig(**content))
+    shared = privacy_record.shareable(FusionConfig(**content))
     assert shared["fusion"]["eeg"]["montage"] == "ours.elc"
     assert str(tmp_path) not in json.dumps(shared)
 

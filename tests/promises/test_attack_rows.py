@@ -10,22 +10,22 @@ from kills import Killed
 from tiny_study import ACCEPT, begin, command, edit
 
 from capeneuro.algorithms import tensors
+from capeneuro.audit import canaries
 from capeneuro.config import load
 from capeneuro.data import files
-from capeneuro.federation import audit
-from capeneuro.federation.in_process import Ungated
 from capeneuro.federation.ledger import Ledger
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.rules import Limits
 from capeneuro.federation.site import Site
+from capeneuro.federation.transport import Ungated
+from capeneuro.notebook.estimators import PrivateRegressor
 from capeneuro.privacy import accounting
 from capeneuro.privacy.accounting import Budget
 from capeneuro.privacy.blocks import Block
 from capeneuro.privacy.moments import third_moment
 from capeneuro.privacy.queries import QUERIES
-from capeneuro.studies import kinds
+from capeneuro.studies import registry
 from capeneuro.studies import sites as site_files
-from capeneuro.studies.estimators import PrivateRegressor
 
 STUDY, SIZES, D = "config.yaml", (20, 25, 30), 4
 ONE = np.zeros(1, dtype=int)
@@ -180,10 +180,10 @@ def _transcript(
     """
     people = {"0-1": np.array([[2.0], [1.0]], "f4")}
     people["0-0"] = np.array(WORST[kind][world], "f4")
-    own = people, dict.fromkeys(people, 1), Ledger(None, audit.CEILING)
-    site = audit.Witness("s0", *own, Limits("simulated"))
+    own = people, dict.fromkeys(people, 1), Ledger(None, canaries.CEILING)
+    site = canaries.Witness("s0", *own, Limits("simulated"))
     federation = Ungated({site.name: site})
-    promise = Budget(1.0, audit.DELTA, "subject", "replace-one", 0)
+    promise = Budget(1.0, canaries.DELTA, "subject", "replace-one", 0)
     about = name, "conventional", 2**0.5 / mu, promise, 300.0
     shown = []
     mechanisms = Mechanism(*about), Mechanism(*about)
@@ -216,7 +216,7 @@ def _shown(kind: str, n_pairs: int, mu: float) -> tuple[float, float]:
         view, claim = _transcript(kind, i % 2, str(i), mu)
         views[i % 2].append(view)
         claims.append(claim)
-    return audit.attack(*map(np.array, views), ALPHA), max(claims)
+    return canaries.attack(*map(np.array, views), ALPHA), max(claims)
 
 
 @pytest.mark.parametrize("kind", WORST)
@@ -407,7 +407,7 @@ def test_a_killed_study_goes_on_and_is_charged_once(here, monkeypatch, kind, bef
     at = 0
     assert n_killed >= len(SIZES)
     assert run(STEPS[kind]) == 0
-    (result,) = kinds.of(load.load_study(STUDY)).released_files
+    (result,) = registry.of(load.load_study(STUDY)).released_files
     first = Path(result).read_bytes()
     assert run(STEPS[kind]) == 0 and Path(result).read_bytes() == first
     assert len(left) == N_RELEASES[kind] * len(SIZES)

@@ -13,10 +13,10 @@ from ledgers import CEILING, ledger, opened, spend
 from tiny_study import command, edit, make_private
 
 from capeneuro.config import load
-from capeneuro.federation import custody, registry
+from capeneuro.federation import ledger_backup, registry
 from capeneuro.federation.entries import DistinctLine
+from capeneuro.federation.hash_chain import LedgerDamaged, LedgerSetBack, Lines
 from capeneuro.federation.ledger import BudgetExceeded
-from capeneuro.federation.lines import LedgerDamaged, LedgerSetBack, Lines
 
 LOST = "lost, damaged or older"
 
@@ -38,9 +38,9 @@ def test_a_lost_list_of_people_is_made_anew_by_nothing(tmp_path, use):
     north.known_elsewhere(["ann"])
     people_file(north).unlink()
     uses = {
-        "distinct": lambda: custody.state_distinct(north, south.folder, "others"),
-        "merge": lambda: custody.merge(south, north.folder),
-        "restore": lambda: custody.restore(opened(tmp_path, "north")),
+        "distinct": lambda: ledger_backup.state_distinct(north, south.folder, "others"),
+        "merge": lambda: ledger_backup.merge(south, north.folder),
+        "restore": lambda: ledger_backup.restore(opened(tmp_path, "north")),
     }
     key = (north.folder / "key").read_bytes()
     with pytest.raises(LedgerDamaged, match=LOST):
@@ -55,11 +55,11 @@ def test_a_list_that_was_taken_over_is_missed_too(tmp_path, how):
     north, south = (ledger(tmp_path, name) for name in ("north", "south"))
     south.known_elsewhere(["ann"])
     if how == "merge":
-        custody.merge(north, south.folder)
+        ledger_backup.merge(north, south.folder)
     else:
         shutil.rmtree(south.folder)
         north = opened(tmp_path, "south")
-        custody.restore(north)
+        ledger_backup.restore(north)
     people_file(north).unlink()
     with pytest.raises(LedgerDamaged, match=LOST):
         ledger(tmp_path, "third").known_elsewhere(["ann"])
@@ -129,10 +129,10 @@ def test_a_statement_covers_who_was_there_when_it_was_made(tmp_path):
     south.known_elsewhere(["ann"])
     north.known_elsewhere(["sub-01"])
     for one, other in ((clinic, north), (north, clinic)):
-        custody.state_distinct(one, other.folder, "two hospitals, numbered alike")
+        ledger_backup.state_distinct(one, other.folder, "two hospitals, numbered alike")
     assert clinic.known_elsewhere(["sub-01"]) == {}
     north.known_elsewhere(["bob"])
-    custody.merge(north, south.folder)
+    ledger_backup.merge(north, south.folder)
     for who in ("bob", "ann"):  # who came later, and by a merge
         assert clinic.known_elsewhere([who]) == {north.folder: 1}
     assert clinic.known_elsewhere(["sub-01"]) == {}
@@ -141,9 +141,9 @@ def test_a_statement_covers_who_was_there_when_it_was_made(tmp_path):
 def test_a_statement_of_a_merged_ledger_is_of_its_own_people(tmp_path):
     north, south, clinic = (ledger(tmp_path, n) for n in ("north", "south", "clinic"))
     clinic.known_elsewhere(["ann", "sub-01"])
-    custody.state_distinct(south, clinic.folder, "numbered alike")
+    ledger_backup.state_distinct(south, clinic.folder, "numbered alike")
     south.known_elsewhere(["sub-01"])
-    custody.merge(north, south.folder)
+    ledger_backup.merge(north, south.folder)
     assert north.known_elsewhere(["sub-01"]) == {}
     assert north.known_elsewhere(["ann"]) == {clinic.folder: 1}
 
@@ -152,7 +152,7 @@ def test_a_statement_of_a_merged_ledger_is_of_its_own_people(tmp_path):
 def test_a_restored_ledger_has_spent_for_every_cohort(tmp_path, left):
     """Who was in which is forgotten, so that nobody begins anew in another one."""
     a = ledger(tmp_path, "north", "a")
-    custody.backup(a, tmp_path / "backup")
+    ledger_backup.backup(a, tmp_path / "backup")
     salt = (a.folder / "salt").read_bytes()
     a.register(["ann"])
     spend(a, "1", CEILING.mu, ("ann",), CEILING, site="north")
@@ -162,7 +162,7 @@ def test_a_restored_ledger_has_spent_for_every_cohort(tmp_path, left):
         path = tmp_path / "backup"
         a.folder.mkdir()
         (a.folder / "salt").write_bytes(salt)
-    custody.restore(opened(tmp_path, "north"), path)
+    ledger_backup.restore(opened(tmp_path, "north"), path)
     b = opened(tmp_path, "north", "b")
     assert b.total() == pytest.approx(CEILING.mu)
     with pytest.raises(BudgetExceeded, match="ceiling"):
@@ -173,7 +173,7 @@ def test_a_restore_from_the_last_lines_counts_cohorts_apart(tmp_path):
     a = ledger(tmp_path, "north", "a")
     a.register(["ann"])
     spend(a, "1", 0.1, ("ann",), CEILING, site="north")
-    custody.restore(opened(tmp_path, "north"))
+    ledger_backup.restore(opened(tmp_path, "north"))
     assert opened(tmp_path, "north", "b").total() == 0
 
 
@@ -194,9 +194,9 @@ def test_a_secret_is_not_made_anew(tmp_path, name, other):
         use(opened(tmp_path, "north", "b"))
     if name == "salt":
         with pytest.raises(LedgerSetBack, match="without which nobody"):
-            custody.restore(opened(tmp_path, "north"))
+            ledger_backup.restore(opened(tmp_path, "north"))
     else:
-        custody.restore(opened(tmp_path, "north"))
+        ledger_backup.restore(opened(tmp_path, "north"))
         assert opened(tmp_path, "north").public_key
 
 
@@ -205,7 +205,7 @@ def test_with_another_salt_people_of_before_are_anybody(tmp_path):
     about = {"lineage": "l", "site": "north"}
     spend(book, "1", CEILING.mu, ("ann",), CEILING, **about)
     (book.folder / "salt").unlink()
-    custody.restore(opened(tmp_path, "north"))
+    ledger_backup.restore(opened(tmp_path, "north"))
     book = opened(tmp_path, "north")
     assert book.in_study_as("s", "l", "south", ["ann"], []) == "north"
 
@@ -228,7 +228,7 @@ def test_a_copy_without_its_secrets_does_not_replace_a_ledger(tmp_path, name):
     shutil.copytree(north.folder, tmp_path / "clinic")
     (tmp_path / "clinic" / name).unlink()
     with pytest.raises(LedgerSetBack, match=f"lacks {name}"):
-        custody.move(opened(tmp_path, "clinic"), north.folder)
+        ledger_backup.move(opened(tmp_path, "clinic"), north.folder)
     assert (north.folder / name).exists()
 
 
@@ -255,7 +255,7 @@ def test_nothing_is_charged_where_a_ledger_was_while_it_moves(
         real(lines)
 
     monkeypatch.setattr(Lines, "settle", settle)
-    custody.move(opened(tmp_path, "clinic"), north.folder)
+    ledger_backup.move(opened(tmp_path, "clinic"), north.folder)
     threads[0].join(30)
     assert len(errors) == 1
     assert opened(tmp_path, "clinic").total() == 0.3
@@ -289,11 +289,11 @@ def test_a_ledger_is_not_moved_into_itself(tmp_path, target):
     home = tmp_path / "home"
     north = ledger(home, "north")
     with pytest.raises(LedgerSetBack, match="must not lie in"):
-        custody.move(opened(home, target), north.folder)
+        ledger_backup.move(opened(home, target), north.folder)
     shutil.copytree(north.folder, tmp_path / "x")
     shutil.copytree(tmp_path / "x", home / target, dirs_exist_ok=True)
     with pytest.raises(LedgerSetBack, match="must not lie in"):
-        custody.move(opened(home, target), north.folder)
+        ledger_backup.move(opened(home, target), north.folder)
     assert (home / target / "ledger.jsonl").exists()
 
 
@@ -301,7 +301,7 @@ def test_a_move_to_another_disk_removes_no_ledger_beside_it(tmp_path, monkeypatc
     north = ledger(tmp_path, "north")
     spend(ledger(tmp_path, "clinic.part"), "1", 0.3, ("ann",))
     another_disk(monkeypatch, north.folder)
-    custody.move(opened(tmp_path, "clinic"), north.folder)
+    ledger_backup.move(opened(tmp_path, "clinic"), north.folder)
     assert opened(tmp_path, "clinic.part").total() == 0.3
 
 
@@ -312,7 +312,7 @@ def test_a_ledger_is_moved_from_where_a_link_leads(tmp_path, monkeypatch, disk):
     (tmp_path / "link").symlink_to("big/north")
     if disk == "another":
         another_disk(monkeypatch, north.folder)
-    custody.move(opened(tmp_path, "deep/er/clinic"), tmp_path / "link")
+    ledger_backup.move(opened(tmp_path, "deep/er/clinic"), tmp_path / "link")
     assert opened(tmp_path, "deep/er/clinic").total() == 0.3
     assert not north.folder.exists()
 
@@ -321,10 +321,10 @@ def test_a_ledger_that_was_moved_by_hand_can_be_moved(tmp_path):
     north = ledger(tmp_path, "north")
     spend(north, "1", 0.3, ("ann",))
     north.folder.rename(tmp_path / "by-hand")
-    custody.move(opened(tmp_path, "clinic"), tmp_path / "by-hand")
+    ledger_backup.move(opened(tmp_path, "clinic"), tmp_path / "by-hand")
     assert opened(tmp_path, "clinic").total() == 0.3
     with pytest.raises(LedgerSetBack, match="clinic has one, which stays as it is"):
-        custody.move(opened(tmp_path, "clinic"), tmp_path / "by-hand")
+        ledger_backup.move(opened(tmp_path, "clinic"), tmp_path / "by-hand")
 
 
 def test_a_copy_by_hand_takes_no_lost_ledgers_place(tmp_path):
@@ -333,7 +333,7 @@ def test_a_copy_by_hand_takes_no_lost_ledgers_place(tmp_path):
     shutil.rmtree(north.folder)
     shutil.copytree(south.folder, north.folder)
     with pytest.raises(LedgerSetBack, match="was there and is gone"):
-        custody.move(opened(tmp_path, "north"), south.folder)
+        ledger_backup.move(opened(tmp_path, "north"), south.folder)
     assert south.folder.exists()
 
 
@@ -345,10 +345,10 @@ def test_equal_promises_of_merged_ledgers_are_two(tmp_path):
     mu = 0.4 * CEILING.mu
     for book in (north, south):
         spend(book, "1", mu, ("ann",), CEILING, site="north")
-    custody.merge(north, south.folder)
+    ledger_backup.merge(north, south.folder)
     shutil.rmtree(north.folder)
     for expected in (2, 0):  # for each of both, once
-        charged = custody.restore(opened(tmp_path, "north"))
+        charged = ledger_backup.restore(opened(tmp_path, "north"))
         assert sum(e.mu > 1e-6 for e in charged) == expected
         total = opened(tmp_path, "north").total()
         assert total == pytest.approx(2**0.5 * CEILING.mu)
@@ -362,8 +362,8 @@ def test_a_ledger_goes_on_in_its_study_after_a_merge(tmp_path):
         books[name] = ledger(tmp_path, name)
         spend(books[name], "1", 0.1, (who,), site=name, **about)
         books[name].known_elsewhere([who])
-    custody.merge(books["south"], books["east"].folder)
-    custody.merge(books["north"], books["south"].folder)
+    ledger_backup.merge(books["south"], books["east"].folder)
+    ledger_backup.merge(books["north"], books["south"].folder)
     north = opened(tmp_path, "north")
     sites = [north.in_study_as("s", "l", "north", [who], []) for who in names.values()]
     assert [bool(site) for site in sites] == [False, True, True]
@@ -375,13 +375,13 @@ def test_private_and_open_ledgers_are_not_merged(tmp_path):
         ledger(tmp_path, "north"),
     )
     with pytest.raises(LedgerSetBack, match="ledger of private data"):
-        custody.merge(simulated, north.folder)
+        ledger_backup.merge(simulated, north.folder)
 
 
 def test_a_merged_ledger_whose_record_is_lost_stops_nobody(tmp_path):
     north, south = (ledger(tmp_path, name) for name in ("north", "south"))
     south.known_elsewhere(["ann"])
-    custody.merge(north, south.folder)
+    ledger_backup.merge(north, south.folder)
     (tmp_path / "second" / f"{south.lines.id}.json").unlink()
     assert north.known_elsewhere(["ann"]) == {}
     assert ledger(tmp_path, "third").known_elsewhere(["ann"]) == {north.folder: 1}
@@ -392,14 +392,14 @@ def test_a_folder_that_a_ledger_left_may_have_another(tmp_path, how):
     north, south = (ledger(tmp_path, name) for name in ("north", "south"))
     spend(south, "1", 0.3, ("ann",), CEILING, site="south")
     if how == "merged":
-        custody.merge(north, south.folder)
+        ledger_backup.merge(north, south.folder)
         shutil.rmtree(south.folder)
     else:
         shutil.rmtree(south.folder)
-        custody.restore(opened(tmp_path, "south"))
-        custody.move(opened(tmp_path, "clinic"), south.folder)
+        ledger_backup.restore(opened(tmp_path, "south"))
+        ledger_backup.move(opened(tmp_path, "clinic"), south.folder)
     with pytest.raises(LedgerSetBack, match="no ledger was lost there"):
-        custody.restore(opened(tmp_path, "south"))
+        ledger_backup.restore(opened(tmp_path, "south"))
     again = ledger(tmp_path, "south")
     assert again.total() == 0
     assert again.promises() == [*again.lines.remembered()[0].promises] == []
@@ -412,14 +412,14 @@ def test_a_wrong_backup_leaves_the_way_to_the_right_one(tmp_path):
     north, south = (ledger(tmp_path, name) for name in ("north", "south"))
     for book in (north, south):
         spend(book, "1", 0.3, ("ann",), CEILING, site="north")
-        custody.backup(book, tmp_path / f"{book.folder.name}.bak")
-    custody.merge(north, south.folder)
+        ledger_backup.backup(book, tmp_path / f"{book.folder.name}.bak")
+    ledger_backup.merge(north, south.folder)
     shutil.rmtree(north.folder)
     (tmp_path / "torn.bak").write_text("no ledger\n")
     for name, words in (("south", "of another ledger"), ("torn", "is no backup")):
         with pytest.raises(LedgerSetBack, match=words):
-            custody.restore(opened(tmp_path, "north"), tmp_path / f"{name}.bak")
-    custody.restore(opened(tmp_path, "north"), tmp_path / "north.bak")
+            ledger_backup.restore(opened(tmp_path, "north"), tmp_path / f"{name}.bak")
+    ledger_backup.restore(opened(tmp_path, "north"), tmp_path / "north.bak")
     assert opened(tmp_path, "north").total() >= CEILING.mu
 
 
@@ -429,18 +429,18 @@ def test_a_ledger_whose_disk_is_gone_is_restored_elsewhere(tmp_path, monkeypatch
     spend(north, "1", 0.3, ("ann",), CEILING, site="north")
     north.known_elsewhere(["ann"])
     with pytest.raises(LedgerSetBack, match="a ledger is there"):
-        custody.restore(opened(tmp_path, "new"), source=north.folder)
+        ledger_backup.restore(opened(tmp_path, "new"), source=north.folder)
     shutil.rmtree(tmp_path / "disk")
     (tmp_path / "disk").write_text("no folder")
     with pytest.raises(LedgerSetBack, match="knows of no ledger"):
-        custody.restore(opened(tmp_path, "new"), source=tmp_path / "elsewhere")
+        ledger_backup.restore(opened(tmp_path, "new"), source=tmp_path / "elsewhere")
     with pytest.raises(LedgerSetBack, match="whose promises would count as spent"):
-        custody.restore(ledger(tmp_path, "living"), source=north.folder)
+        ledger_backup.restore(ledger(tmp_path, "living"), source=north.folder)
     with monkeypatch.context() as patch:
         patch.setattr(registry, "check", stopped)
         with pytest.raises(KeyboardInterrupt):
-            custody.restore(opened(tmp_path, "new"), source=north.folder)
-    custody.restore(opened(tmp_path, "new"), source=north.folder)
+            ledger_backup.restore(opened(tmp_path, "new"), source=north.folder)
+    ledger_backup.restore(opened(tmp_path, "new"), source=north.folder)
     again = opened(tmp_path, "new")
     assert again.total() == pytest.approx(CEILING.mu)
     assert again.known_elsewhere(["ann"]) == {}
@@ -454,7 +454,7 @@ def test_a_restored_record_knows_its_people(tmp_path):
     (tmp_path / "second" / f"{north.lines.id}.json").unlink()
     with pytest.raises(LedgerSetBack, match="people-key"):
         opened(tmp_path, "north").total()
-    custody.restore(opened(tmp_path, "north"))
+    ledger_backup.restore(opened(tmp_path, "north"))
     people_file(north).unlink()
     with pytest.raises(LedgerDamaged, match=LOST):
         ledger(tmp_path, "third").known_elsewhere(["ann"])
@@ -468,10 +468,10 @@ def test_a_restore_ends_when_it_has_its_people(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(registry, "take_over_lost", stopped)
         with pytest.raises(KeyboardInterrupt):
-            custody.restore(opened(tmp_path, "north"))
+            ledger_backup.restore(opened(tmp_path, "north"))
     with pytest.raises(LedgerSetBack, match="repeat it"):
         opened(tmp_path, "north").known_elsewhere(["ann"])
-    custody.restore(opened(tmp_path, "north"))
+    ledger_backup.restore(opened(tmp_path, "north"))
     again = opened(tmp_path, "north")
     assert again.known_elsewhere(["ann"]) == {}
     assert again.total() == pytest.approx(CEILING.mu)

@@ -14,8 +14,9 @@ from helpers import UNLIMITED, make_site, request
 from tiny_study import STUDY, command, edit, site_content
 
 from capeneuro.config import load
-from capeneuro.federation import custody, synced
+from capeneuro.federation import durable_files, ledger_backup
 from capeneuro.federation.entries import ReleaseLine
+from capeneuro.federation.hash_chain import Lines
 from capeneuro.federation.ledger import (
     Ledger,
     LedgerDamaged,
@@ -23,7 +24,6 @@ from capeneuro.federation.ledger import (
     LedgerUnwritable,
     PromiseExceeded,
 )
-from capeneuro.federation.lines import Lines
 from capeneuro.federation.requests import COOPERATIVE_ARMS, Request
 from capeneuro.federation.rounds import Checkpoint, RoundFailed, gather
 from capeneuro.federation.site import Site
@@ -38,7 +38,7 @@ PROMISE = accounting.Budget(8.0, 1e-5, "subject", "replace-one", 1, 3)
 def ledger(tmp_path) -> Ledger:
     """A ledger of private data in use."""
     made = Ledger(tmp_path / "ledger", UNLIMITED, tmp_path / "second")
-    custody.begin(made)
+    ledger_backup.begin(made)
     for i in range(3):
         charge(made, i)
     return made
@@ -72,7 +72,7 @@ def test_an_older_copy_of_the_folder_is_refused_whatever_is_asked(ledger, tmp_pa
         "key": lambda b: b.public_key,
         "total": lambda b: b.total(),
         "verify": lambda b: b.verify(),
-        "begin": custody.begin,
+        "begin": ledger_backup.begin,
     }
     for use in uses.values():
         with pytest.raises(LedgerSetBack, match=r"set back: it has \d+ lines"):
@@ -93,14 +93,14 @@ def test_lines_that_were_exchanged_or_left_out_show(ledger):
 
 def test_a_lost_ledger_is_not_made_anew(ledger):
     shutil.rmtree(ledger.folder)
-    for use in (custody.begin, lambda b: charge(b, 9), lambda b: b.public_key):
+    for use in (ledger_backup.begin, lambda b: charge(b, 9), lambda b: b.public_key):
         with pytest.raises(LedgerSetBack, match="is gone"):
             use(anew(ledger))
     assert not ledger.folder.exists()
 
 
 def test_a_copy_on_another_host_needs_its_second_place(ledger):
-    for use in (custody.begin, lambda b: charge(b, 9)):
+    for use in (ledger_backup.begin, lambda b: charge(b, 9)):
         with pytest.raises(LedgerSetBack, match="copied without"):
             use(anew(ledger, "elsewhere"))
 
@@ -143,7 +143,7 @@ def test_an_old_ledger_is_taken_over_with_what_it_has(tmp_path):
     book = Ledger(tmp_path / "ledger", UNLIMITED, tmp_path / "second")
     with pytest.raises(LedgerSetBack, match="ledger init"):
         book.entries()
-    custody.begin(book)
+    ledger_backup.begin(book)
     assert book.total() == pytest.approx(0.1)
     assert anew(book).public_key == old.public_key
 
@@ -156,14 +156,16 @@ def test_a_restored_ledger_has_a_new_key_and_has_spent_its_promises(
     ledger, tmp_path, left
 ):
     key, salt = ledger.public_key, ledger.pseudonym("ann")
-    custody.backup(ledger, tmp_path / "backup")
+    ledger_backup.backup(ledger, tmp_path / "backup")
     shutil.copytree(ledger.folder, tmp_path / "older")
     charge(ledger, 9)
     shutil.rmtree(ledger.folder)
     if left == "an older folder":
         shutil.move(tmp_path / "older", ledger.folder)
     book = anew(ledger)
-    charged = custody.restore(book, tmp_path / "backup" if left == "a backup" else None)
+    charged = ledger_backup.restore(
+        book, tmp_path / "backup" if left == "a backup" else None
+    )
     assert [entry.study for entry in charged] == ["t"]
     for again in (book, anew(ledger)):
         assert again.total() == pytest.approx(PROMISE.mu)
@@ -174,7 +176,7 @@ def test_a_restored_ledger_has_a_new_key_and_has_spent_its_promises(
         # Of the answers none is left to be looked at.
         assert again.verify() == len(charged) + (left != "nothing") * 3
     # Restored once more nothing is charged twice.
-    assert custody.restore(anew(ledger)) == []
+    assert ledger_backup.restore(anew(ledger)) == []
     assert anew(ledger).total() == pytest.approx(PROMISE.mu)
 
 
@@ -182,7 +184,7 @@ def test_a_restored_ledger_has_a_new_key_and_has_spent_its_promises(
 def test_a_restore_that_is_interrupted_forgets_nothing(tmp_path, monkeypatch, at):
     """Killed at any write: refused until it was repeated, and then all is spent."""
     book = Ledger(tmp_path / "ledger", UNLIMITED, tmp_path / "second")
-    custody.begin(book)
+    ledger_backup.begin(book)
     shutil.copytree(book.folder, tmp_path / "older")
     for i, study in enumerate("abc"):
         entry = ReleaseLine(study=study, site="", lineage=study, mu=0.1, unit="subject")
@@ -190,7 +192,7 @@ def test_a_restore_that_is_interrupted_forgets_nothing(tmp_path, monkeypatch, at
     shutil.rmtree(book.folder)
     shutil.move(tmp_path / "older", book.folder)
     n, key = 0, (book.folder / "key").read_bytes()
-    real = synced.sync_folder, Lines.append
+    real = durable_files.sync_folder, Lines.append
 
     def counted(which, *args):
         nonlocal n
@@ -200,15 +202,15 @@ def test_a_restore_that_is_interrupted_forgets_nothing(tmp_path, monkeypatch, at
         return real[which](*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(synced, "sync_folder", lambda *a: counted(0, *a))
+        patch.setattr(durable_files, "sync_folder", lambda *a: counted(0, *a))
         patch.setattr(Lines, "append", lambda *a: counted(1, *a))
         with contextlib.suppress(KeyboardInterrupt):
-            custody.restore(anew(book))
+            ledger_backup.restore(anew(book))
     again = anew(book)
     if n >= at:
         with pytest.raises(LedgerDamaged):
             again.entries()
-        custody.restore(anew(book))
+        ledger_backup.restore(anew(book))
     assert anew(book).total() == pytest.approx(3**0.5 * PROMISE.mu)
     assert (book.folder / "key").read_bytes() != key
     assert {line.study for line in anew(book).promises()} == set("abc")
@@ -217,12 +219,12 @@ def test_a_restore_that_is_interrupted_forgets_nothing(tmp_path, monkeypatch, at
 def test_what_the_second_place_alone_knows_is_kept_when_restored_twice(
     ledger, tmp_path
 ):
-    custody.backup(ledger, tmp_path / "backup")
+    ledger_backup.backup(ledger, tmp_path / "backup")
     about = {"study": "u", "site": "", "lineage": "u", "mu": 0.1, "unit": "subject"}
     ledger.charge("9" * 64, ["ann"], ReleaseLine(**about), b"", b"", PROMISE)
     for _ in range(2):
         shutil.rmtree(ledger.folder)
-        charged = custody.restore(anew(ledger), tmp_path / "backup")
+        charged = ledger_backup.restore(anew(ledger), tmp_path / "backup")
         assert [entry.study for entry in charged] == ["t", "u"]
 
 
@@ -232,9 +234,9 @@ def test_what_was_done_survives_a_power_cut(tmp_path):
     root.mkdir()
     book = Ledger(root / "ledger", UNLIMITED, root / "second")
     steps = {
-        "begin": lambda: custody.begin(book),
+        "begin": lambda: ledger_backup.begin(book),
         "charge": lambda: charge(book, 1),
-        "restore": lambda: custody.restore(anew(book)),
+        "restore": lambda: ledger_backup.restore(anew(book)),
         "charge again": lambda: charge(anew(book), 2, None),
     }
     with Durable(root) as disk:
@@ -263,7 +265,7 @@ def test_of_promises_that_were_revised_the_largest_is_spent(ledger):
         ledger.promise(replace(PROMISE, epsilon=10 * mu), "t", "l", "site0")
     largest = replace(PROMISE, epsilon=9.0)
     book = anew(ledger)
-    custody.restore(book)
+    ledger_backup.restore(book)
     assert book.total() == pytest.approx(largest.mu)
     # It goes on to be remembered by the process that restored it, too.
     book.promise(PROMISE, "u", "v", "site0")
@@ -318,31 +320,31 @@ def test_a_beginning_that_was_cut_off_can_be_repeated(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Lines, "append", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            custody.begin(book)
+            ledger_backup.begin(book)
     with pytest.raises(LedgerSetBack, match="make it once"):
         anew(book).entries()
-    custody.begin(anew(book))
+    ledger_backup.begin(anew(book))
     charge(anew(book), 0)
 
 
 def test_a_restore_without_the_salt_would_not_know_cohorts(tmp_path):
     about = tmp_path / "ledger", UNLIMITED, tmp_path / "second", "old"
-    custody.begin(Ledger(*about))
+    ledger_backup.begin(Ledger(*about))
     assert Ledger(*about).register(["ann"]) == {}
-    custody.backup(Ledger(*about), tmp_path / "backup")
+    ledger_backup.backup(Ledger(*about), tmp_path / "backup")
     shutil.rmtree(tmp_path / "ledger")
     with pytest.raises(LedgerSetBack, match="salt"):
-        custody.restore(Ledger(*about), tmp_path / "backup")
+        ledger_backup.restore(Ledger(*about), tmp_path / "backup")
 
 
 def test_a_backup_holds_no_secret_and_does_not_replace_lines(ledger, tmp_path):
-    custody.backup(ledger, tmp_path / "backup")
+    ledger_backup.backup(ledger, tmp_path / "backup")
     text = (tmp_path / "backup").read_bytes()
     assert text == (ledger.folder / "ledger.jsonl").read_bytes()
     for name in ("key", "salt"):
         assert (ledger.folder / name).read_bytes() not in text
     with pytest.raises(LedgerSetBack, match="is there"):
-        custody.restore(ledger, tmp_path / "backup")
+        ledger_backup.restore(ledger, tmp_path / "backup")
 
 
 def test_the_commands_of_a_ledger(tiny, capsys):
@@ -386,7 +388,7 @@ class Machines:
         self.folder, self.lineage = folder, lineage
         self.data = {n: {f"{n}-{j}": np.ones((2, 3)) for j in range(2)} for n in NAMES}
         for name in NAMES:
-            custody.begin(self.ledger(name))
+            ledger_backup.begin(self.ledger(name))
         self.n_asked = 0
 
     def ledger(self, name: str) -> Ledger:

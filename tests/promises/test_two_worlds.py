@@ -30,7 +30,7 @@ from nvflare.apis.shareable import Shareable
 from capeneuro import __version__
 from capeneuro.federation import site as sites_module
 from capeneuro.federation.entries import ReleaseLine
-from capeneuro.federation.gate import Authority
+from capeneuro.federation.envelope import Authority
 from capeneuro.federation.messages import digest
 from capeneuro.federation.requests import COOPERATIVE_ARMS
 from capeneuro.federation.site import Site

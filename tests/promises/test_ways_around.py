@@ -22,10 +22,10 @@ from tiny_study import STUDY, begin, command, edit, make_private
 
 from capeneuro.config import load
 from capeneuro.config.names import plain
-from capeneuro.federation import custody
+from capeneuro.federation import ledger_backup
 from capeneuro.federation.entries import ReleaseLine
+from capeneuro.federation.hash_chain import LedgerDamaged, Lines
 from capeneuro.federation.ledger import Exchange, Ledger, LedgerSetBack
-from capeneuro.federation.lines import LedgerDamaged, Lines
 from capeneuro.report import protection
 from capeneuro.studies import sites as site_files
 from capeneuro.studies.workflow import read_study
@@ -103,7 +103,7 @@ def test_somebody_known_to_a_ledger_is_in_no_second_one(tmp_path):
 def test_other_people_of_equal_labels_are_a_statement_with_a_reason(tmp_path):
     north, south = (ledger(tmp_path, name) for name in ("north", "south"))
     north.known_elsewhere(["sub-01"])
-    custody.state_distinct(south, north.folder, "another cohort, numbered alike")
+    ledger_backup.state_distinct(south, north.folder, "another cohort, numbered alike")
     assert south.known_elsewhere(["sub-01"]) == {}
     assert north.known_elsewhere(["sub-01"]) == {}
     stated = [e for e in south.entries() if e.kind == "distinct"]
@@ -124,7 +124,7 @@ def test_a_moved_ledger_has_spent_what_it_had(tmp_path):
     north.known_elsewhere(["ann"])
     key = north.public_key
     clinic = opened(tmp_path, "clinic")
-    custody.move(clinic, north.folder)
+    ledger_backup.move(clinic, north.folder)
     assert not north.folder.exists()
     assert (clinic.total(), clinic.public_key) == (0.3, key)
     assert clinic.known_elsewhere(["ann", "bob"]) == {}
@@ -132,7 +132,7 @@ def test_a_moved_ledger_has_spent_what_it_had(tmp_path):
     south = ledger(tmp_path, "south")
     for source, said in ((north, "no ledger is there"), (south, "another ledger is")):
         with pytest.raises(LedgerSetBack, match=said):
-            custody.move(clinic, source.folder)
+            ledger_backup.move(clinic, source.folder)
 
 
 def test_merged_ledgers_have_spent_both_and_one_of_them_ends(tmp_path):
@@ -141,14 +141,14 @@ def test_merged_ledgers_have_spent_both_and_one_of_them_ends(tmp_path):
     spend(south, "1", 0.4, ("ann",))
     for book in (north, south):
         book.known_elsewhere([book.folder.name])
-    assert [e.mu for e in custody.merge(north, south.folder)] == [0.4]
+    assert [e.mu for e in ledger_backup.merge(north, south.folder)] == [0.4]
     assert north.total() == pytest.approx(0.5)
     assert north.known_elsewhere(["south", "north"]) == {}
     assert north.verify() == 2
     with pytest.raises(LedgerSetBack, match="merged into"):
         opened(tmp_path, "south").total()
     with pytest.raises(LedgerSetBack, match="merged into"):
-        custody.merge(north, south.folder)
+        ledger_backup.merge(north, south.folder)
     again = opened(tmp_path, "north")
     assert again.total() == pytest.approx(0.5)
     # Its people's ceiling counts both.
@@ -162,11 +162,11 @@ def test_a_ledger_that_was_lost_and_restored_goes_on_with_its_people(tmp_path):
     assert north.known_elsewhere(["ann"]) == {}
     shutil.rmtree(north.folder)
     again = opened(tmp_path, "north")
-    assert [e.mu for e in custody.restore(again)] == [CEILING.mu]
+    assert [e.mu for e in ledger_backup.restore(again)] == [CEILING.mu]
     assert again.lines.id != north.lines.id
     assert again.known_elsewhere(["ann", "bob"]) == {}
     elsewhere = opened(tmp_path, "elsewhere")
-    custody.move(elsewhere, again.folder)
+    ledger_backup.move(elsewhere, again.folder)
     again = opened(tmp_path, "elsewhere")
     assert again.known_elsewhere(["ann", "bob"]) == {}
     assert ledger(tmp_path, "south").known_elsewhere(["ann"]) == {again.folder: 1}
@@ -178,7 +178,10 @@ def test_a_copy_of_the_ledger_is_not_merged_into_it(tmp_path):
     spend(north, "1", 0.3, ("ann",))
     north.known_elsewhere(["ann"])
     shutil.copytree(north.folder, tmp_path / "copy")
-    for use in (custody.merge, lambda *a: custody.state_distinct(*a, "another")):
+    for use in (
+        ledger_backup.merge,
+        lambda *a: ledger_backup.state_distinct(*a, "another"),
+    ):
         with pytest.raises(LedgerSetBack, match="is a copy of the ledger"):
             use(opened(tmp_path, "north"), tmp_path / "copy")
     again = opened(tmp_path, "north")
@@ -209,9 +212,9 @@ def test_a_move_that_was_interrupted_is_finished_when_repeated(
         else:
             patch.setattr(Path, "rename", stopped)
         with suppress(KeyboardInterrupt):
-            custody.move(clinic, north.folder)
+            ledger_backup.move(clinic, north.folder)
     assert north.folder.exists() == (at in ("rename", "copy"))
-    custody.move(opened(tmp_path, "clinic"), north.folder)
+    ledger_backup.move(opened(tmp_path, "clinic"), north.folder)
     assert not north.folder.exists()
     moved = opened(tmp_path, "clinic")
     assert (moved.total(), moved.verify()) == (0.3, 1)
@@ -229,7 +232,7 @@ def test_a_copy_that_charged_more_is_not_removed(tmp_path):
     shutil.copytree(north.folder, tmp_path / "clinic")
     (north.folder / "releases" / f"{'2' * 64}.bin").write_bytes(b"of a crash")
     with pytest.raises(LedgerSetBack, match="another ledger is there"):
-        custody.move(opened(tmp_path, "clinic"), north.folder)
+        ledger_backup.move(opened(tmp_path, "clinic"), north.folder)
     assert north.folder.exists()
 
 
@@ -239,7 +242,7 @@ def test_no_ledger_takes_the_place_of_one_that_was_lost(tmp_path):
     north.known_elsewhere(["ann"])
     shutil.rmtree(north.folder)
     with pytest.raises(LedgerSetBack, match="a ledger was there and is gone"):
-        custody.move(opened(tmp_path, "north"), south.folder)
+        ledger_backup.move(opened(tmp_path, "north"), south.folder)
     assert south.known_elsewhere(["ann"]) == {north.folder: 1}
 
 
@@ -261,16 +264,16 @@ def test_people_of_a_merged_ledger_are_in_a_study_under_one_name(tmp_path):
     north, south = (ledger(tmp_path, name) for name in ("north", "south"))
     entry = ReleaseLine(study="s", lineage="l", site="south", mu=0.3, unit="subject")
     south.charge("1" * 64, ["ann"], entry, b"")
-    custody.merge(north, south.folder)
+    ledger_backup.merge(north, south.folder)
     again = opened(tmp_path, "north")
     assert again.in_study_as("s", "l", "north", ["ann"], []) == "south"
 
 
 def test_a_ledger_that_was_merged_is_not_restored(tmp_path):
     north, south = (ledger(tmp_path, name) for name in ("north", "south"))
-    custody.merge(north, south.folder)
+    ledger_backup.merge(north, south.folder)
     with pytest.raises(LedgerSetBack, match="was merged into"):
-        custody.restore(opened(tmp_path, "south"))
+        ledger_backup.restore(opened(tmp_path, "south"))
 
 
 def test_two_that_say_so_of_each_other_do_not_wait_for_ever(tmp_path):
@@ -278,7 +281,9 @@ def test_two_that_say_so_of_each_other_do_not_wait_for_ever(tmp_path):
     both = ((north, south.folder), (south, north.folder))
     with ThreadPoolExecutor(2) as pool:
         for _ in range(10):
-            done = [pool.submit(custody.state_distinct, *one, "why") for one in both]
+            done = [
+                pool.submit(ledger_backup.state_distinct, *one, "why") for one in both
+            ]
             for one in done:
                 one.result(timeout=30)
 
@@ -286,10 +291,10 @@ def test_two_that_say_so_of_each_other_do_not_wait_for_ever(tmp_path):
 def test_a_ledger_with_cohorts_is_not_merged_into_another(tmp_path):
     north = ledger(tmp_path, "north")
     book = Ledger(tmp_path / "south", CEILING, tmp_path / "second", "twins")
-    custody.begin(book)
+    ledger_backup.begin(book)
     spend(book, "1", 0.4, ("ann",))
     with pytest.raises(LedgerSetBack, match="has cohorts"):
-        custody.merge(north, book.folder)
+        ledger_backup.merge(north, book.folder)
 
 
 @pytest.mark.parametrize("spelling", [plain, str])
@@ -300,11 +305,11 @@ def test_a_person_is_one_however_images_and_tables_write_the_name(tmp_path, spel
         Ledger(folder, CEILING, place, cohort, spelling=spelling)
         for cohort in ("a", "b")
     ]
-    custody.begin(books[0])
+    ledger_backup.begin(books[0])
     assert books[0].register(["sub-01", "sub-02"]) == {}
     assert books[1].register(["1", "SUB-03"]) == ({"a": 1} if spelling is plain else {})
     other = Ledger(tmp_path / "south", CEILING, place, spelling=spelling)
-    custody.begin(other)
+    ledger_backup.begin(other)
     books[0].known_elsewhere(["sub-01"])
     assert bool(other.known_elsewhere(["01"])) == (spelling is plain)
 

@@ -33,16 +33,16 @@ from tiny_study import (
 
 from capeneuro import linalg
 from capeneuro.algorithms import cca, regression, verdicts
+from capeneuro.algorithms.confidence import Moment
 from capeneuro.algorithms.pca import Subspace
-from capeneuro.algorithms.statements import Moment
 from capeneuro.algorithms.verdicts import ABOVE, Verdicts
 from capeneuro.config import load
 from capeneuro.config.sections import Cleaning
 from capeneuro.data.tables import open_table
 from capeneuro.privacy import cape, queries
-from capeneuro.report import dossier, paper, protection, scores, words
+from capeneuro.report import methods_text, privacy_schema, protection, scores, sentences
 from capeneuro.report import page as pages
-from capeneuro.report.record import privacy_record, stamp
+from capeneuro.report.privacy_record import privacy_record, stamp
 from capeneuro.studies import components
 from sim.rows import rows
 
@@ -135,7 +135,7 @@ def test_bounds_that_nobody_fills_are_told(rng):
     """A bound ten times too large; were views not divided by sqrt(2), it were 0.14."""
     x, y = rng.standard_normal((2, 4, 5000)) / np.sqrt(2 * 4)
     C = np.cov(np.concatenate([x / 10, y]), bias=True)
-    lines = words.correlation_lines(cca.from_covariance(C, 4, 2, 0.0, 5000))
+    lines = sentences.correlation_lines(cca.from_covariance(C, 4, 2, 0.0, 5000))
     loose = [line for line in lines if "norm bound" in line]
     assert len(loose) == 1 and "by 0.1 of the norm bound of fmri" in loose[0]
 
@@ -149,7 +149,7 @@ def test_what_a_regression_explains_is_told_or_said_not_to_be(rng):
         weight = np.minimum(1, clip / np.sum(z**2, axis=0))
         E = tau * linalg.unpack_symmetric(rng.standard_normal(21))
         moment = Moment((z * weight) @ z.T / 3000 + E, tau)
-        return words.model_lines(regression.from_moment(moment, size))
+        return sentences.model_lines(regression.from_moment(moment, size))
 
     first, second, *rest = said(1e-4, 1.0)
     found = r"explains (\d+)% of the target's variance in these people \(95% interval "
@@ -267,9 +267,9 @@ def test_a_run_without_privacy_has_no_promise(results, record):
         assert word not in said, word
     assert "No noise was added and nothing was tested" in plain
     assert "above noise" not in plain and "above the noise" not in plain
-    assert "nothing was tested" in words.found_line(study, own.verdicts)
+    assert "nothing was tested" in sentences.found_line(study, own.verdicts)
     # Verdicts that count sampling stay, and say what they are about.
-    assert "1 of 1 stand above sampling alone" in words.found_line(study, TOLD)
+    assert "1 of 1 stand above sampling alone" in sentences.found_line(study, TOLD)
 
 
 def test_the_page_states_the_promise(results, record, finished):
@@ -371,26 +371,28 @@ def test_the_order_in_words(results):
     study = load.load_study(STUDY)
     rest = np.linspace(0.011, 0.009, 18).tolist()
     noisy = subspace_of([1.0, 0.5, *rest], 2e-2)
-    line = words.order_line(study, noisy)
+    line = sentences.order_line(study, noisy)
     more = ", more than either supports: the last ones are uncertain"
     assert line == f"order: threshold 2, MDL 2; the study uses 3{more}"
-    edge, text = words.order_in_words(study, noisy)
+    edge, text = sentences.order_in_words(study, noisy)
     assert "2 of 20 eigenvalues exceed" in text
     assert "indistinguishable from noise" in text
     assert "white" not in text
     assert 0.011 < edge < 0.5
     exact = subspace_of([1.0, 0.5, *rest], 0.0)
-    said = words.order_in_words(study, exact)[1]
+    said = sentences.order_in_words(study, exact)[1]
     assert "exceed the largest of sampling alone, if" in said and "white" in said
     assert "noise alone" not in said and "indistinguishable" not in said
-    assert "tend to be large" in words.order_line(study, exact)
-    assert "order of the run without noise" in words.order_line(study, exact)
+    assert "tend to be large" in sentences.order_line(study, exact)
+    assert "order of the run without noise" in sentences.order_line(study, exact)
     one_more = subspace_of([1.0, 0.5, 0.3, *rest], 2e-2)
-    assert "indistinguishable" not in words.order_in_words(study, one_more)[1]
+    assert "indistinguishable" not in sentences.order_in_words(study, one_more)[1]
     told = replace(one_more, captured=np.array([0.8, 0.714, 0.9]))
-    assert "at least 71% of the energy" in words.order_in_words(study, told)[1]
+    assert "at least 71% of the energy" in sentences.order_in_words(study, told)[1]
     unknown = replace(one_more, captured=np.full(3, np.nan))
-    assert "along its directions cannot be" in words.order_in_words(study, unknown)[1]
+    assert (
+        "along its directions cannot be" in sentences.order_in_words(study, unknown)[1]
+    )
 
 
 def test_a_likely_cause_is_named_where_less_was_found_than_foretold(record):
@@ -407,19 +409,19 @@ def test_a_likely_cause_is_named_where_less_was_found_than_foretold(record):
         assert ("A likely cause is a norm bound" in page) == is_told
         assert ("<code>qc.html</code> has the usual norm" in page) == is_told
     small = subspace_of([0.02, 0.01, *[5e-4] * 18], 1e-3)  # 0.04 = 0.2^2 in all
-    assert "usual norm at some 20% of pca.norm_bound" in words.loose_bound(small)[0]
-    assert words.loose_bound(replace(small, noise_deviation=0.05)) == []
-    assert words.loose_bound(subspace_of([0.5, 0.2, *[5e-4] * 18], 1e-3)) == []
+    assert "usual norm at some 20% of pca.norm_bound" in sentences.loose_bound(small)[0]
+    assert sentences.loose_bound(replace(small, noise_deviation=0.05)) == []
+    assert sentences.loose_bound(subspace_of([0.5, 0.2, *[5e-4] * 18], 1e-3)) == []
 
 
 def test_the_methods_text_names_regressors_as_nilearn_has_them():
     for name, known in preset_strategies.items():
         has = known.get("motion", ""), known.get("wm_csf", ""), known.get("compcor", "")
-        assert paper.STRATEGIES[name] == has
+        assert methods_text.STRATEGIES[name] == has
         assert known["global_signal"] is None and "high_pass" in known["strategy"]
     given = {"standardize": "zscore", "run_mask": True, "dummy_scans": 4}
     asked = {"strategy": "simple", "global_signal": "power2"}
-    said = paper.cleaned(Cleaning(**given, confounds=asked), "0.1")
+    said = methods_text.cleaned(Cleaning(**given, confounds=asked), "0.1")
     for part in (
         "24 regressors of motion (translations and rotations, their derivatives",
         "white matter and cerebrospinal fluid; the global signal, their squares; and",
@@ -431,15 +433,19 @@ def test_the_methods_text_names_regressors_as_nilearn_has_them():
         "nilearn (Abraham et al. 2014; version 0.1 ",
     ):
         assert part in said, part
-    scrubbed = paper.cleaned(Cleaning(standardize="psc", confounds="scrubbing"), "0.1")
+    scrubbed = methods_text.cleaned(
+        Cleaning(standardize="psc", confounds="scrubbing"), "0.1"
+    )
     assert "displacement above 0.5 mm or a standardized DVARS above 1.5" in scrubbed
     by_motion = {"fd_threshold": 0.5, "std_dvars_threshold": None}
-    scrubbed = paper.cleaned(Cleaning(standardize="psc", scrub=by_motion), "0.1")
+    scrubbed = methods_text.cleaned(Cleaning(standardize="psc", scrub=by_motion), "0.1")
     assert "displacement above 0.5 mm were left out" in scrubbed
-    assert "as they were" in paper.cleaned(Cleaning.model_validate("none"), "0.1")
+    assert "as they were" in methods_text.cleaned(
+        Cleaning.model_validate("none"), "0.1"
+    )
     name = "config/tpl-MNI152NLin6Asym_res-02_desc-brain_mask.nii.gz"
-    assert paper.template_in(name) == "MNI152NLin6Asym"
-    assert paper.template_in("data/mask.nii.gz") == ""
+    assert methods_text.template_in(name) == "MNI152NLin6Asym"
+    assert methods_text.template_in("data/mask.nii.gz") == ""
 
 
 @pytest.mark.parametrize(
@@ -592,7 +598,7 @@ def test_a_record_that_changed_in_any_number_is_found(record, tmp_path, capsys):
         inner[key[-1]] += 1 if is_count else 1e-6 * inner[key[-1]] + 1e-9
         for renewed in (False, True):
             if renewed:
-                changed["digest"] = dossier.digest(changed)
+                changed["digest"] = privacy_schema.digest(changed)
             path.write_text(json.dumps(changed))
             capsys.readouterr()
             assert command("privacy", "verify", str(path)) == 2, (key, renewed)
@@ -617,7 +623,7 @@ def test_what_is_no_record_is_refused_in_a_line(tmp_path, capsys, content, said)
 
 def test_the_schema_of_the_docs_is_that_of_the_records():
     docs = Path(__file__).parents[2] / "docs" / "privacy.schema.json"
-    assert docs.read_text() == dossier.schema()
+    assert docs.read_text() == privacy_schema.schema()
 
 
 def test_a_record_is_an_entry_of_the_registry(results, capsys):
@@ -677,4 +683,6 @@ def test_a_fusions_lines_and_verdicts_count_alike(rng):
             released = Moment(np.eye(15) / 15 + E, tau)
             found = cca.from_moment(released, np.array([200]), 3, 7)
             above = verdicts.of_pairs(found).exceeds_noise.sum()
-            assert words.correlation_lines(found)[0].startswith(f"{above} of 3 pairs")
+            assert sentences.correlation_lines(found)[0].startswith(
+                f"{above} of 3 pairs"
+            )

@@ -18,7 +18,7 @@ from capeneuro.algorithms.verdicts import ABOVE, NOT_ABOVE, Verdicts
 from capeneuro.config import load
 from capeneuro.report import page as pages
 from capeneuro.report import plots, viewer
-from capeneuro.report.record import privacy_record
+from capeneuro.report.privacy_record import privacy_record
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")

@@ -18,7 +18,7 @@ from benchmarks import row_studies
 from capeneuro.algorithms import metrics
 from capeneuro.config import load, study
 from capeneuro.data.rows import find_people, open_rows, read_row
-from capeneuro.studies import kinds, workflow
+from capeneuro.studies import registry, workflow
 from capeneuro.studies.sites import load_sites
 from capeneuro.studies.tasks import tasks
 from sim import connectivity, vbm
@@ -100,7 +100,7 @@ def test_all_files_the_workflow_waits_for_are_made_and_no_others(here, name):
     files = {str(p) for p in Path(f"data/{name}").rglob("*") if p.is_file()}
     assert files == set(made)
     for site, own in load_sites(study).items():
-        inputs = kinds.images(study, load_sites(study), site)
+        inputs = registry.images(study, load_sites(study), site)
         assert own.images in inputs and set(inputs) <= set(made)
 
 
@@ -222,7 +222,7 @@ def test_true_topics_are_shares_of_words(here):
 
 def test_the_mixture_is_found(here):
     study = ran("mixture")
-    shape, found = open_rows(study), kinds.of(study).read_result()
+    shape, found = open_rows(study), registry.of(study).read_result()
     A = table(Path("data/mixture/truth/components.tsv"))[2]
     estimate = shape.middle[:, None] + shape.spread[:, None] * found.components
     assert metrics.component_error(estimate, A) < 0.15
@@ -232,14 +232,14 @@ def test_the_mixture_is_found(here):
 def test_topics_are_found(here):
     study = ran("topics")
     A = table(Path("data/topics/truth/components.tsv"))[2]
-    found = kinds.of(study).read_result().components
+    found = registry.of(study).read_result().components
     assert metrics.component_error(found, A) < 0.1
     assert metrics.component_error(np.roll(found, 1, axis=0), A) > 0.2
 
 
 def test_coefficients_are_found(here):
     study = ran("regression")
-    found = kinds.of(study).read_result()
+    found = registry.of(study).read_result()
     truth = table(Path("data/regression/truth/coefficients.tsv"))[2][:, 0]
     assert found.coefficients == pytest.approx(truth[1:], abs=2.5)
     assert np.abs(truth[1:]).max() > 5 and found.r2[0] > 0.6
@@ -248,7 +248,7 @@ def test_coefficients_are_found(here):
 def test_groups_are_told_apart(here):
     study = ran("network")
     X, y, _ = people(study)
-    found = kinds.of(study).read_result()
+    found = registry.of(study).read_result()
     shape = open_rows(study)
     right = np.mean((found.probabilities(shape.scaled(X)) > 0.5) == (y == 1))
     assert right > 0.75

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import capeneuro as cn
-from capeneuro.algorithms import forecast_fusion, prediction
-from capeneuro.algorithms.row_prediction import RATIO
+from capeneuro.algorithms import forecast_components, forecast_fusion
+from capeneuro.algorithms.forecast_rows import RATIO
 from capeneuro.config import load
 from capeneuro.federation.ledger import BudgetExceeded
 from capeneuro.privacy import accounting
 from capeneuro.privacy.accounting import Budget
-from capeneuro.studies import components_plan, kinds, rows
+from capeneuro.studies import components_forecast, registry, rows
 from capeneuro.studies.counts import Counts
 from validation import forecasts
 
@@ -28,7 +28,7 @@ def test_plan_and_notebook_foretell_one_regression_alike(rng, monkeypatch):
     _, n, over = rows.noise_over_pooled(study, study.site_names, N)
     promise = study.own_promise
     share = study.shares["regression"]  # beside the rough mean
-    planned = kinds.of(study).predicted(promise, S, n, D, over)[RATIO]
+    planned = registry.of(study).predicted(promise, S, n, D, over)[RATIO]
     data = {name: list(rng.uniform(-1, 1, (10, D + 1, 1))) for name in "abcd"}
     sites = cn.federate(data, promise)
     with pytest.raises(BudgetExceeded) as refused:
@@ -39,7 +39,7 @@ def test_plan_and_notebook_foretell_one_regression_alike(rng, monkeypatch):
     study = study.model_copy(
         update={"rows": study.rows.model_copy(update={"norm_bound": 1.0})}
     )
-    planned = kinds.of(study).predicted(promise, S, n, D, over)[RATIO]
+    planned = registry.of(study).predicted(promise, S, n, D, over)[RATIO]
     with pytest.raises(BudgetExceeded) as refused:
         cn.linear_model(sites, 1.0, (-1.0, 1.0), typical_norm=1.0, share=share)
     (ratio,) = re.findall(r"foretold to be ([\d.e+]+) times", str(refused.value))
@@ -50,11 +50,11 @@ def test_a_fusion_loses_what_its_stand_ins_lose():
     """Two views with nothing in common, of spectra that no stand-in has."""
     N, D, S = 1000, 12, 4
     tau = 2**0.5 / N / accounting.mu_from_epsilon(4.0, 1e-5)
-    design = prediction.Design(S, N, 1, D, 3, pca_share=1, noise_over_pooled=1)
+    design = forecast_components.Design(S, N, 1, D, 3, pca_share=1, noise_over_pooled=1)
     drawn = list(forecast_fusion.null_levels(design, D, tau, 1.0))
     low, middle, high = np.quantile(drawn, forecast_fusion.RANGE)
     promise = Budget(4.0, 1e-5, "subject", "replace-one", 0)
-    formula = prediction.predict_fusion(design, promise, D, 1.0)[1]
+    formula = forecast_components.predict_fusion(design, promise, D, 1.0)[1]
     came = []
     for seed in range(3):
         rng = np.random.default_rng(seed)
@@ -66,10 +66,12 @@ def test_a_fusion_loses_what_its_stand_ins_lose():
 
 
 def test_a_priors_gain_is_not_foretold_of_volumes(capsys, monkeypatch):
-    monkeypatch.setattr(components_plan, "open_prior", lambda study: None)
-    monkeypatch.setattr(components_plan, "least_share", lambda *about: (0.5, 0.4))
+    monkeypatch.setattr(components_forecast, "open_prior", lambda study: None)
+    monkeypatch.setattr(components_forecast, "least_share", lambda *about: (0.5, 0.4))
     budget = Budget(1, 1e-5, "sample")
     study = SimpleNamespace(n_releases={"pca": 1}, budget=budget, n_components=3)
-    forecast = components_plan._forecast_with_prior(study, ("a",), Counts(100, 50, 20))
+    forecast = components_forecast._forecast_with_prior(
+        study, ("a",), Counts(100, 50, 20)
+    )
     forecast.show(True)
     assert forecast.adds is None and "not foretold" in capsys.readouterr().out

@@ -12,7 +12,7 @@ from tiny_study import STUDY, command, edit, run_steps, tree
 import capeneuro as cn
 from capeneuro.config import load
 from capeneuro.config.errors import ConfigError
-from capeneuro.report import dossier
+from capeneuro.report import privacy_schema
 from capeneuro.studies.sites import load_sites, open_site
 from validation.longest import right_guesses
 
@@ -68,7 +68,7 @@ def test_nothing_is_said_of_a_person_whose_volumes_nobody_bounds(by_volume, caps
         capsys.readouterr().out.split()
     )
     found["person"]["epsilon_at_worst"] = 5.0
-    found["digest"] = dossier.digest(found)
+    found["digest"] = privacy_schema.digest(found)
     Path("altered.json").write_text(json.dumps(found))
     assert command("privacy", "verify", "altered.json") == 2
 

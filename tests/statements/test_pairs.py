@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from capeneuro.algorithms import verdicts
-from capeneuro.report import words
+from capeneuro.report import sentences
 from validation import pairs
 from validation.pairs import Views
 
@@ -25,7 +25,7 @@ def test_an_interval_that_holds_0_cannot_be_told(told: tuple[float, ...]) -> Non
 def test_lines_say_what_the_verdict_says() -> None:
     found, _ = pairs.study(Views(), np.random.default_rng(1))
     found.variates[0] = 0.1, -0.21, 0.36
-    said, lines = verdicts.of_pairs(found), words.correlation_lines(found)
+    said, lines = verdicts.of_pairs(found), sentences.correlation_lines(found)
     assert lines[0].startswith(f"{said.exceeds_noise.sum()} of 3 pairs")
     assert "-0.21" not in lines[1] and "of pair 1" not in lines[1]
     assert "pair 1 is not estimable" in lines[2]

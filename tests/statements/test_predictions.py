@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from capeneuro import linalg
-from capeneuro.algorithms import regression, statements
-from capeneuro.algorithms.statements import Moment
+from capeneuro.algorithms import confidence, regression
+from capeneuro.algorithms.confidence import Moment
 from capeneuro.privacy import accounting
 from sim.rows import rows
 
@@ -54,10 +54,10 @@ def test_the_noise_of_a_variance_widens_its_interval():
     """Averaged over noise, 95% of residuals are inside, whose variance is 1."""
     rng, error = np.random.default_rng(0), 0.4
     halves = [
-        statements.prediction_half_width(1 + error * e, error)
+        confidence.prediction_half_width(1 + error * e, error)
         for e in rng.standard_normal(200)
     ]
     inside = np.abs(rng.standard_normal((1000, 1))) <= halves
     assert inside.mean() == pytest.approx(0.95, abs=0.015)
-    assert statements.prediction_half_width(1.0, 0.0) == statements.WIDTH
-    assert statements.prediction_half_width(-1.0, 0.4) > 0
+    assert confidence.prediction_half_width(1.0, 0.0) == confidence.WIDTH
+    assert confidence.prediction_half_width(-1.0, 0.4) > 0

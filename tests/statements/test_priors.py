@@ -8,7 +8,7 @@ from capeneuro import linalg
 from capeneuro.algorithms import prior as priors
 from capeneuro.algorithms import prior_fit
 from capeneuro.algorithms.prior_fit import PriorFit
-from capeneuro.report import words
+from capeneuro.report import sentences
 from capeneuro.studies.priors import of_maps
 
 D, K = 60, 6
@@ -84,12 +84,12 @@ def test_the_share_along_a_prior_is_in_its_interval_as_often_as_is_said(rng):
 
 
 def test_what_is_said_of_a_prior_has_its_interval_and_its_reason():
-    kept = words.prior_fit(PriorFit(0.5, 0.05, -np.inf), K)
+    kept = sentences.prior_fit(PriorFit(0.5, 0.05, -np.inf), K)
     assert "was used" in kept and "50% of people's energy" in kept
     assert "(95% interval for noise 40% to 60%)" in kept
-    dropped = words.prior_fit(PriorFit(0.3, 0.05, 0.4), K)
+    dropped = sentences.prior_fit(PriorFit(0.3, 0.05, 0.4), K)
     assert "was not used" in dropped and "below 40% the forecast is" in dropped
-    assert "for any people" in words.prior_fit(PriorFit(0.3, 0.05, 1.0), K)
-    assert "no prior would capture less" in words.requirement(K, -np.inf, 0.1)
-    assert "will be dropped" in words.requirement(K, 1.0, 0.9)
-    assert "less than 40% is released" in words.requirement(K, 0.4, 0.5)
+    assert "for any people" in sentences.prior_fit(PriorFit(0.3, 0.05, 1.0), K)
+    assert "no prior would capture less" in sentences.requirement(K, -np.inf, 0.1)
+    assert "will be dropped" in sentences.requirement(K, 1.0, 0.9)
+    assert "less than 40% is released" in sentences.requirement(K, 0.4, 0.5)

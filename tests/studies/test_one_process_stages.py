@@ -17,11 +17,12 @@ from capeneuro.data import files
 from capeneuro.federation.entries import ReleaseLine, parse
 from capeneuro.federation.ledger import PromiseExceeded
 from capeneuro.federation.site import Site
+from capeneuro.notebook import loading
 from capeneuro.privacy import accounting
 from capeneuro.privacy.blocks import Block
 from capeneuro.privacy.queries import QUERIES
 from capeneuro.report import page, plots
-from capeneuro.studies import kinds, results, sites
+from capeneuro.studies import registry, sites
 from capeneuro.studies.components import UNMIXING
 
 __all__ = ["tiny"]
@@ -121,7 +122,7 @@ def test_stages_spend_one_promise_and_tell_what_they_made_of_people(chain, capsy
     run("contrast", "reconstruct", "score")
     assert command("report", STUDY) == 0
     # One record of all: what was spent is the promise, and each stage is named.
-    record = results.load("results/tiny").privacy
+    record = loading.load("results/tiny").privacy
     assert [r["query"] for r in record["releases"]] == [
         "second_moment",
         "linear_moments",
@@ -143,7 +144,7 @@ def test_stages_spend_one_promise_and_tell_what_they_made_of_people(chain, capsy
     assert not [
         p for p in Path("results/tiny").rglob("report.html") if p.parent.name != "tiny"
     ]
-    assert len(results.load("results/tiny/contrast").effects) == 4 * 15
+    assert len(loading.load("results/tiny/contrast").effects) == 4 * 15
 
 
 def test_a_changed_stage_is_another_and_the_others_still_count(chain, capsys):
@@ -273,7 +274,7 @@ def test_whoever_a_person_is_each_stage_moves_as_charged(chain, monkeypatch):
         worlds["components"].append(own["sub-10"])
         for name in list(names)[1:]:
             study, sites_of = stages[name]
-            kinds.of(study).prepare(sites_of, "site-1")
+            registry.of(study).prepare(sites_of, "site-1")
             now = features(name)
             assert np.isfinite(now["sub-10"]).all(), (kind, name)
             np.testing.assert_array_equal(now["sub-11"], before[name]["sub-11"])

@@ -21,7 +21,7 @@ from capeneuro.config.errors import ConfigError
 from capeneuro.data import files
 from capeneuro.data.rows import find_people, open_rows, read_row
 from capeneuro.federation.ledger import BudgetExceeded
-from capeneuro.studies import kinds, model_file, one_process, plan, rows
+from capeneuro.studies import gate, model_file, one_process, registry, rows
 from capeneuro.studies.sites import load_sites
 from capeneuro.studies.tasks import tasks
 from sim.mixtures import (
@@ -257,8 +257,8 @@ def scored(study) -> dict[str, tuple[float, str]]:
 
 def test_all_files_and_no_others(done):
     study = done
-    own = {Path(name).name for name in kinds.of(study).map_files()}
-    own |= {Path(name).name for name in kinds.of(study).released_files}
+    own = {Path(name).name for name in registry.of(study).map_files()}
+    own |= {Path(name).name for name in registry.of(study).released_files}
     own |= {name.replace(".nii.gz", ".json") for name in own if ".nii.gz" in name}
     also = {
         "group_desc-rows_features.tsv",
@@ -271,8 +271,8 @@ def test_all_files_and_no_others(done):
     also |= {"reference"} if study.score.reference else set()
     also |= {"group_desc-brain_mask.nii.gz"} if study.space else set()
     assert {p.name for p in study.results.iterdir()} == own | also
-    assert all(Path(name).exists() for name in kinds.of(study).score_inputs())
-    kept = [study.private(site) / kinds.of(study).site_files[0] for site in SITES]
+    assert all(Path(name).exists() for name in registry.of(study).score_inputs())
+    kept = [study.private(site) / registry.of(study).site_files[0] for site in SITES]
     assert all(path.exists() for path in kept)
 
 
@@ -396,7 +396,7 @@ def test_a_model_predicts_from_its_file_alone(ran, capsys):
         assert value == pytest.approx(said[name][1], rel=1e-4)
         assert 20 <= low <= value <= high <= 80
     assert cli.main(["predict", *about]) == 0
-    everybody = kinds.of(study).read_result()
+    everybody = registry.of(study).read_result()
     X = np.array([row[1:] for row in new], float).T
     printed = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     expected = everybody.predict(X)
@@ -455,12 +455,12 @@ def test_long_rows_are_shortened_where_a_model_is_found_and_where_it_predicts(
     for name in people:
         assert out[name][0] == pytest.approx(said[name][1], rel=1e-4)
     # A result of another version is no traceback.
-    result = study.results / kinds.of(study).result_file
+    result = study.results / registry.of(study).result_file
     arrays = files.read_arrays(result)
     del arrays["ball"]
     files.write_arrays(result, **arrays)
     with pytest.raises(ConfigError, match="another version, lacks ball; remove it"):
-        kinds.of(study).read_result()
+        registry.of(study).read_result()
 
 
 def test_two_groups_are_told_apart_and_the_base_rate_is_beside_it(ran):
@@ -510,7 +510,7 @@ def test_people_of_private_sites_are_scored_by_nobody(folder, monkeypatch):
     for site in SITES:
         begin(f"config/agez-{site}.yaml")
     study = run(path)[0]
-    assert kinds.of(study).open_people(load_sites(study)) is None
+    assert registry.of(study).open_people(load_sites(study)) is None
     assert files.read_table(study.results / "scores.tsv") == []
     text = (study.results / "report.html").read_text()
     assert "NOT PRIVATE" not in text
@@ -535,7 +535,7 @@ def test_slopes_are_those_of_the_network_on_average():
 
 def planned(study, people=None, features=None):
     own = {"people": people, "features": features}
-    plan.plan(study, load_sites(study), **own)
+    gate.plan(study, load_sites(study), **own)
 
 
 @pytest.mark.parametrize("name", STUDIES)
@@ -575,7 +575,7 @@ def test_more_people_and_epsilon_never_predict_worse(folder, monkeypatch):
         double = type(double)(2 * double.epsilon, *list(vars(double).values())[1:])
 
         def ratio(promise, n, study=study):
-            said = kinds.of(study).predicted(promise, 3, n, 12, 1.2)
+            said = registry.of(study).predicted(promise, 3, n, 12, 1.2)
             return said[rows.RATIO]
 
         at = ratio(study.promise, 1000)
@@ -600,7 +600,7 @@ def test_a_coefficient_s_error_is_as_predicted_within_a_factor_of_two(
     keys = {"regression": {"target": "age", "bounds": [-1, 1]}, "epsilon": 8.0}
     study = load.load_study(write_study(folder, "said", **keys))
     S, N, n = 3, 2000, 20
-    said = kinds.of(study).predicted(study.promise, S, N, n, 1.0)
+    said = registry.of(study).predicted(study.promise, S, N, n, 1.0)
     rng, errors = np.random.default_rng(0), []
     for _ in range(12):
         Q = np.linalg.qr(rng.standard_normal((n, n)))[0]
@@ -624,7 +624,7 @@ def test_a_coefficient_s_error_is_as_predicted_within_a_factor_of_two(
         errors.append((found.coefficients - true.coefficients) / np.sqrt(n))
     measured = float(np.sqrt(np.mean(np.square(errors))))
     assert 0.5 < measured / said["standard error by noise"] < 2
-    few = kinds.of(study).predicted(study.promise, S, N // 4, n, 1.0)
+    few = registry.of(study).predicted(study.promise, S, N // 4, n, 1.0)
     assert few["standard error by noise"] > 2 * measured  # what is wrong is seen
 
 
@@ -634,7 +634,7 @@ def test_tensors_noise_is_as_predicted_within_a_factor_of_two(folder, monkeypatc
     keys = {**STUDIES["mixed"], "n_components": K, "epsilon": 5.0}
     keys["rows"] = {"features": STUDY_TABLE, "norm_bound": bound}
     study = load.load_study(write_study(folder, "said-mixed", **keys))
-    said = list(kinds.of(study).predicted(study.promise, 3, N, n, 1.0).values())
+    said = list(registry.of(study).predicted(study.promise, 3, N, n, 1.0).values())
     rng = np.random.default_rng(0)
     mixture = draw_mixture(n, K, rng)
     X = np.clip(gaussian_samples(mixture, 0.05, N, rng), -1, 1)
@@ -741,7 +741,7 @@ def test_bounds_that_nobody_is_within_are_noted(folder, monkeypatch, capsys):
     keys = {**STUDIES["age"]}
     keys["rows"] = {"features": {"kind": "table", "features": "data/off.tsv"}}
     study = load.load_study(write_study(folder, "units", **keys))
-    kinds.of(study).prepare(load_sites(study), "north")
+    registry.of(study).prepare(load_sites(study), "north")
     said = capsys.readouterr().out
     assert f"1 of {len(names)} do not: {names[1]}" in said
 
@@ -776,11 +776,11 @@ def test_rows_prepared_for_another_order_of_sites_are_refused(folder, monkeypatc
     study = load.load_study(path)
     sites = load_sites(study)
     for name in sites:
-        kinds.of(study).prepare(sites, name)
+        registry.of(study).prepare(sites, name)
     turned = study.model_copy(update={"sites": study.sites[::-1]})
     assert turned.depends("prepare") != study.depends("prepare")
     with pytest.raises(ConfigError, match="prepared rows are not the study's"):
-        kinds.of(turned).release("regression", load_sites(turned))
+        registry.of(turned).release("regression", load_sites(turned))
 
 
 def test_a_truth_that_lacks_a_feature_is_refused(folder, monkeypatch):
@@ -791,4 +791,4 @@ def test_a_truth_that_lacks_a_feature_is_refused(folder, monkeypatch):
     keys = {**STUDIES["age"], "score": {"truth": "data/short"}}
     study = load.load_study(write_study(folder, "short", **keys))
     with pytest.raises(ConfigError, match="must know all features"):
-        kinds.of(study).references()
+        registry.of(study).references()

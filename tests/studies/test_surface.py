@@ -14,7 +14,7 @@ from tiny_study import STUDY, command, edit, study_content, tiny
 
 from capeneuro.config import load
 from capeneuro.data import derivatives, files
-from capeneuro.studies import found
+from capeneuro.notebook import study_results
 
 __all__ = ["tiny"]
 T = 40
@@ -192,7 +192,7 @@ def test_components_of_dense_series_and_of_parcels(mixed):
     assert command("report", STUDY) == 0
     folder = load.load_study(STUDY).results
     assert not list(folder.glob("*.nii.gz"))
-    results = found.Results(folder)
+    results = study_results.Results(folder)
     maps = results.components
     assert [*maps.header.get_axis(1).name] == surface.NAMES
     assert maps.header.get_axis(1) == surface.parcels() and maps.shape == (2, 9)
@@ -247,7 +247,7 @@ def test_connectivity_of_parcels_by_networks(mixed, capsys):
         assert command("prepare", STUDY, "--site", f"site-{i}") == 0
     for step in ("contrast", "maps", "score", "report"):
         assert command(step, STUDY) == 0, step
-    table = found.Results(load.load_study(STUDY).results).effects
+    table = study_results.Results(load.load_study(STUDY).results).effects
     assert {"a", "a - b", "b", "a at 0.01-0.03 Hz"} <= set(table.iloc[:, 1])
     # Somebody's parcel without signal is refused, but one that no network has.
     run = next(Path("data/site-1").rglob("sub-10*.ptseries.nii"))

@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from capeneuro.federation.in_process import Answers, Replies, sort_reply
 from capeneuro.federation.messages import Message, digest, pack, unpack
 from capeneuro.federation.noise_addition import perturb
 from capeneuro.federation.rounds import Checkpoint
 from capeneuro.federation.site import Site
+from capeneuro.federation.transport import Answers, Replies, sort_reply
 
 NO_ANSWER = {"error": "failed", "rule": "no answer"}
 NO_FORM = {"error": "failed", "rule": "form of the message"}

@@ -8,7 +8,6 @@ import numpy as np
 from scipy import stats
 
 from capeneuro.federation.entries import ReleaseLine
-from capeneuro.federation.in_process import Ungated
 from capeneuro.federation.ledger import Ledger
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.messages import digest, pack, unpack
@@ -16,6 +15,7 @@ from capeneuro.federation.requests import COOPERATIVE_ARMS
 from capeneuro.federation.rules import Limits
 from capeneuro.federation.secagg import protocol as secagg
 from capeneuro.federation.site import Site
+from capeneuro.federation.transport import Ungated
 from capeneuro.privacy.accounting import Budget
 
 # Files under results/<study>/ of a study with a reference run.

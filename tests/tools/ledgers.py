@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from capeneuro.federation import custody
+from capeneuro.federation import ledger_backup
 from capeneuro.federation.entries import ReleaseLine
 from capeneuro.federation.ledger import Ledger
 from capeneuro.privacy import accounting
@@ -14,7 +14,7 @@ CEILING = accounting.Budget(2.0, 1e-5, "subject", "replace-one", 0)
 def ledger(folder: Path, name: str, cohort: str = "", data: str = "private") -> Ledger:
     """A ledger of this name, begun."""
     book = opened(folder, name, cohort, data)
-    custody.begin(book)
+    ledger_backup.begin(book)
     return book
 
 

@@ -9,8 +9,8 @@ from helpers import in_process, make_site
 from capeneuro.algorithms import metrics
 from capeneuro.algorithms.ica import Unmixing
 from capeneuro.federation import mechanism
-from capeneuro.federation.in_process import Federation
 from capeneuro.federation.rounds import RoundVoid
+from capeneuro.federation.transport import Federation
 
 # Generators of unit variance: Laplace, uniform, Gaussian.
 KINDS = {

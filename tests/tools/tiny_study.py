@@ -11,7 +11,7 @@ import yaml
 
 from capeneuro import cli
 from capeneuro.config import load
-from capeneuro.federation import custody
+from capeneuro.federation import ledger_backup
 from capeneuro.studies import sites as site_files
 
 AFFINE = np.diag([12.0, 12.0, 12.0, 1.0])
@@ -114,7 +114,7 @@ def make_private(path: str | Path) -> None:
 
 def begin(path: str | Path) -> None:
     """Make the ledger of a site file, as `capeneuro ledger init` does."""
-    custody.begin(site_files.open_ledger(load.load_site(Path(path))))
+    ledger_backup.begin(site_files.open_ledger(load.load_site(Path(path))))
 
 
 def command(*arguments: str) -> int:

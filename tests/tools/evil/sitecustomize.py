@@ -53,7 +53,7 @@ def change(controller) -> None:
 
 def attack(controller, executor, engine, overheard) -> None:
     """Ask as an aggregator of its own, and pass on what it was asked itself."""
-    from capeneuro.federation.gate import Authority
+    from capeneuro.federation.envelope import Authority
 
     loot = []
     own = Authority(executor._manifest.digest)

@@ -3,9 +3,9 @@
 The study's own releases run once more, in one process, with its budget, arm, rounds and
 noise, on made-up people: each is one of two by a coin. An adversary who sees the
 results and the colluding sites' noise guesses the coins by least squares, and the
-number of right guesses bounds epsilon from below (:mod:`.guesses`). Of the prepared
-people only the number of features is read, and nothing is spent. A bound below the
-promise does not prove it; a bound above refutes it.
+number of right guesses bounds epsilon from below (:mod:`.one_run_bounds`). Of the
+prepared people only the number of features is read, and nothing is spent. A bound below
+the promise does not prove it; a bound above refutes it.
 """
 
 import secrets
@@ -19,24 +19,24 @@ from typing import Any, NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from capeneuro.audit.canaries import CEILING, Witness
+from capeneuro.audit.one_run_bounds import epsilon_lower, mu_lower
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.sections import Accept
 from capeneuro.config.study import StudyConfig
 from capeneuro.data import files
-from capeneuro.federation.audit import CEILING, Witness
-from capeneuro.federation.guesses import epsilon_lower, mu_lower
-from capeneuro.federation.in_process import InProcess, Replies
 from capeneuro.federation.ledger import Ledger
 from capeneuro.federation.messages import Message, digest
 from capeneuro.federation.requests import Project, Request
 from capeneuro.federation.rounds import Checkpoint, Round
 from capeneuro.federation.rules import Limits
+from capeneuro.federation.transport import InProcess, Replies
 from capeneuro.privacy import ring
 from capeneuro.privacy.accounting import epsilon_from_mu
 from capeneuro.privacy.blocks import Block
 from capeneuro.privacy.clipping import scaled, without_outliers
 from capeneuro.privacy.queries import QUERIES
-from capeneuro.studies import kinds
+from capeneuro.studies import registry
 
 # Deviation of canaries, far beyond every clip, in the unit of the features; and the
 # factor that makes a canary an ordinary person.
@@ -139,13 +139,13 @@ def attack(
     changes["expected"] = study.expected.model_copy(update=expected)
     attacked = study.model_copy(update=changes)
     try:
-        for path in map(Path, kinds.of(study).validated_files()):
+        for path in map(Path, registry.of(study).validated_files()):
             target = attacked.results / path.relative_to(study.results)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, target)
         federation = RecordingSites(_sites(attacked, people))
         with threadpool_limits(1), redirect_stdout(StringIO()):
-            kinds.of(attacked).release_all(federation, {})
+            registry.of(attacked).release_all(federation, {})
         scores = _scores(attacked, federation, pairs)
     finally:
         _remove_folders(attacked)

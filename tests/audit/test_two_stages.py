@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from canaries import ALPHA
 
-from capeneuro.federation import audit
-from capeneuro.federation.audit import Case, Finding
+from capeneuro.audit import canaries, two_stages
+from capeneuro.audit.canaries import Case, Finding
 from capeneuro.federation.site import Site
 from capeneuro.privacy.queries import QUERIES
-from capeneuro.studies import two_stages
 
 CASE = Case(
     *("cape", two_stages.NAME, "subject", "constant", 4.0, 3, 1, 2, 300.0),
@@ -77,7 +76,7 @@ def test_what_a_chain_can_do_wrong_is_flagged(fixed_noise, monkeypatch, name):
     ("arm", "n_pairs"),
     [
         ("local", 200),
-        *(pytest.param(arm, 100, marks=pytest.mark.slow) for arm in audit.ARMS[2:]),
+        *(pytest.param(arm, 100, marks=pytest.mark.slow) for arm in canaries.ARMS[2:]),
     ],
 )
 def test_both_stages_show_less_than_they_cost_together(fixed_noise, arm, n_pairs):

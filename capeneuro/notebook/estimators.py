@@ -46,14 +46,14 @@ from sklearn.utils.validation import (
 
 from capeneuro.algorithms import regression
 from capeneuro.algorithms.regression import LinearModel, Task
-from capeneuro.federation.arrays import Sites
 from capeneuro.federation.ledger import Ledger
 from capeneuro.federation.requests import EXACT_ARMS, Arm, Kind
 from capeneuro.federation.rules import TABLE
+from capeneuro.notebook import verbs
+from capeneuro.notebook.sites import Sites
 from capeneuro.privacy import accounting, cape
 from capeneuro.privacy.accounting import Budget
 from capeneuro.privacy.queries import RANGE
-from capeneuro.studies import verbs
 
 Bounds = tuple[float, float]
 # Who is charged: rows have no names, so any two tables on a ledger may be of the same
@@ -109,7 +109,7 @@ class PrivateRegressor(RegressorMixin, BaseEstimator):
     n_features_in_, feature_names_in_
         As scikit-learn sets them.
     privacy_ : dict
-        Promise to a row and spent budget, see :meth:`.arrays.Sites.privacy`.
+        Promise to a row and spent budget, see :meth:`.sites.Sites.privacy`.
 
     Examples
     --------

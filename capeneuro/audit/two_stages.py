@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from capeneuro import linalg
+from capeneuro.audit import canaries
+from capeneuro.audit.canaries import Case, Finding
 from capeneuro.config.rows import MeasuresOptions
-from capeneuro.federation import audit
-from capeneuro.federation.audit import Case, Finding
-from capeneuro.federation.in_process import Ungated
 from capeneuro.federation.ledger import Ledger
 from capeneuro.federation.rules import Limits
+from capeneuro.federation.transport import Ungated
 from capeneuro.persons.measures import by_components
 from capeneuro.privacy import accounting
 
@@ -37,7 +37,7 @@ AMPLITUDE = MeasuresOptions(measures=("amplitude",))
 
 
 def transcript(case: Case, world: int, study: str = "") -> tuple:
-    """Run both stages with new sites, ledgers and keys, see :func:`.audit.transcript`.
+    """Run both stages with new sites, ledgers and keys (:func:`.canaries.transcript`).
 
     Parameters
     ----------
@@ -59,9 +59,9 @@ def transcript(case: Case, world: int, study: str = "") -> tuple:
         {f"{s}-{i}": _runs(ORDINARY) for i in range(n)} for s in range(case.n_sites)
     ]
     people[0]["0-0"] = _runs(CANARY[world])
-    ledgers = [Ledger(None, audit.CEILING) for _ in people]
+    ledgers = [Ledger(None, canaries.CEILING) for _ in people]
     budget = accounting.Budget(
-        1.0, audit.DELTA, case.unit, "replace-one", case.n_colluding
+        1.0, canaries.DELTA, case.unit, "replace-one", case.n_colluding
     )
     view, errors, recorded, releases = [], [], [], []
     features, value = people, np.zeros(0)
@@ -71,10 +71,10 @@ def transcript(case: Case, world: int, study: str = "") -> tuple:
             A = linalg.top_eigenpairs(C, N_COMPONENTS)[1]
             features = [_measured(subjects, A) for subjects in people]
         sites = [
-            audit.Witness(f"s{s}", X, _lengths(X), ledgers[s], Limits("simulated"))
+            canaries.Witness(f"s{s}", X, _lengths(X), ledgers[s], Limits("simulated"))
             for s, X in enumerate(features)
         ]
-        mechanism = audit.Clipping(
+        mechanism = canaries.Clipping(
             f"{study} {stage}",
             case.arm,
             1 / (case.mu * share**0.5),
@@ -84,11 +84,11 @@ def transcript(case: Case, world: int, study: str = "") -> tuple:
         federation = Ungated({site.name: site for site in sites})
         parameters = {"norm_bound": 1.0, "clip": CLIP}
         value = mechanism.answer(federation, QUERY, parameters, 0).value
-        view += audit.seen_by(case, sites, value, [])[0]
+        view += canaries.seen_by(case, sites, value, [])[0]
         errors.append(value - _mean(features))
         recorded += [[r["noise_deviation"]] * r["size"] for r in mechanism.releases]
         releases += mechanism.releases
-    mu = audit.claimed(case, ledgers[0], releases)
+    mu = canaries.claimed(case, ledgers[0], releases)
     return *map(np.concatenate, (view, errors, recorded)), mu
 
 
@@ -98,7 +98,7 @@ def rows(**settings: Any) -> Iterator[Finding]:
     Parameters
     ----------
     **settings
-        As of :func:`.audit.audit`, without queries, canaries, units and rounds.
+        As of :func:`.canaries.audit`, without queries, canaries, units and rounds.
 
     Yields
     ------
@@ -106,7 +106,7 @@ def rows(**settings: Any) -> Iterator[Finding]:
         One for each arm, as soon as it is computed.
     """
     row = {"queries": (NAME,), "canaries": ("constant",), "units": ("subject",)}
-    yield from audit.audit(**{**settings, **row, "n_rounds": 2}, run=transcript)
+    yield from canaries.audit(**{**settings, **row, "n_rounds": 2}, run=transcript)
 
 
 def _runs(strengths: tuple[float, ...]) -> np.ndarray:

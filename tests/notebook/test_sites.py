@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from capeneuro.federation.arrays import federate
 from capeneuro.federation.ledger import BudgetExceeded, Ledger
 from capeneuro.federation.rounds import RoundFailed
+from capeneuro.notebook.sites import federate
 from capeneuro.privacy.accounting import Budget, compose
 
 PROMISE = Budget(2.0, 1e-5, unit="subject")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from canaries import ALPHA, no_clip
 
-from capeneuro.federation.audit import (
+from capeneuro.audit.canaries import (
     ARMS,
     CANARIES,
     Case,

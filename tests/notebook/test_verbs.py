@@ -15,7 +15,7 @@ from workflows import ROOT
 import capeneuro as cn
 from capeneuro.algorithms import metrics
 from capeneuro.federation.ledger import BudgetExceeded
-from capeneuro.studies import estimators, verbs
+from capeneuro.notebook import estimators, verbs
 
 D, R, T = 12, 3, 30
 MAPS = np.kron(np.diag([1.0, 0.8, 0.6]), np.ones((D // R, 1)))

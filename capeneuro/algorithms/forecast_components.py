@@ -62,8 +62,8 @@ from typing import NamedTuple
 import numpy as np
 
 from capeneuro.algorithms import metrics, updates
+from capeneuro.algorithms.confidence import SHARE
 from capeneuro.algorithms.pca import OVERSAMPLING, SMOOTH
-from capeneuro.algorithms.statements import SHARE
 from capeneuro.privacy.accounting import Budget, Unit
 from capeneuro.privacy.queries import QUERIES
 

@@ -21,8 +21,8 @@ from capeneuro.data import files
 from capeneuro.federation.ledger import BudgetExceeded
 from capeneuro.federation.requests import COOPERATIVE_ARMS, Description
 from capeneuro.privacy import accounting, cape
-from capeneuro.report import words
-from capeneuro.studies import kinds
+from capeneuro.report import sentences
+from capeneuro.studies import registry
 from capeneuro.studies.counts import SIZES, assumed, counted
 from capeneuro.studies.forecasts import Counts, Forecast, Unknown, amount
 from capeneuro.studies.sites import (
@@ -124,7 +124,7 @@ def check_ready(study: StudyConfig, sites: Sites) -> None:
     """
     if study.arm != "non-private":
         check_ceilings(study, sites)
-    kinds.check_inputs(study, sites)
+    registry.check_inputs(study, sites)
 
 
 def print_forecast(
@@ -159,7 +159,7 @@ def print_forecast(
             _print_costs(study, sites)
 
     try:
-        forecast = kinds.of(study).forecast(names(study, sites), counts)
+        forecast = registry.of(study).forecast(names(study, sites), counts)
     except Unknown as error:
         if base.is_counted and not any(options):
             raise missing_number(study, error.missing[0]) from None
@@ -219,7 +219,7 @@ def gate(
         counts = counts._replace(people=n_units)
         if study.budget.unit == "sample":
             counts = counts._replace(volumes=1)
-    forecaster = forecaster or kinds.of(study).forecast
+    forecaster = forecaster or registry.of(study).forecast
     try:
         forecast = forecaster(names(study, sites), counts)
     except Unknown as error:
@@ -275,7 +275,7 @@ def refuse(
     forecast
         The forecast, where it was made already.
     forecaster
-        As of :func:`gate`.
+        As of :func:`envelope`.
 
     Raises
     ------
@@ -284,7 +284,7 @@ def refuse(
     Unknown
         If a number is missing.
     """
-    forecaster = forecaster or kinds.of(study).forecast
+    forecaster = forecaster or registry.of(study).forecast
 
     def forecast_with(people: int) -> Forecast:
         return forecaster(names(study, sites), counts._replace(people=people))
@@ -419,7 +419,7 @@ def epsilon_by_parties(study: StudyConfig, site: str = "") -> dict[str, float]:
     k = site_names.index(site) if site in site_names else 0
     return {
         parties: accounting.epsilon_from_mu(float(losses[view][k]), study.budget.delta)
-        for view, parties in words.parties(study).items()
+        for view, parties in sentences.parties(study).items()
         if losses[view] is not None
     }
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from capeneuro.federation.guesses import LARGEST, epsilon_lower, mu_lower, p_value
+from capeneuro.audit.one_run_bounds import LARGEST, epsilon_lower, mu_lower, p_value
 from capeneuro.privacy.accounting import epsilon_from_mu
 
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
-from capeneuro.federation import registry, synced
+from capeneuro.federation import durable_files, registry
 from capeneuro.federation.entries import (
     CohortLine,
     DistinctLine,
@@ -24,8 +24,8 @@ from capeneuro.federation.entries import (
     ReleaseLine,
     RestoredLine,
 )
+from capeneuro.federation.hash_chain import Lines
 from capeneuro.federation.ledger import Ledger, LedgerDamaged, LedgerSetBack
-from capeneuro.federation.lines import Lines
 
 # Lines that count against a ceiling or a promise.
 COUNTED = (ReleaseLine, PromiseLine)
@@ -92,7 +92,7 @@ def move(book: Ledger, source: Path) -> None:
         raise LedgerSetBack(f"{book.folder}: is not empty; name a folder that is")
     with _of_folder(book, source).locked():
         book.folder.parent.mkdir(parents=True, exist_ok=True)
-        synced.move_folder(source, target)
+        durable_files.move_folder(source, target)
         _settle(book, source)
 
 
@@ -271,7 +271,7 @@ def backup(book: Ledger, path: Path) -> int:
     """
     with book.locked():
         lines = book.lines.path.read_bytes()
-        synced.write_synced(path, lines)
+        durable_files.write_synced(path, lines)
         return len(book.lines.entries)
 
 
@@ -326,7 +326,7 @@ def restore(
         with book.lines.restored():
             # Privacy: with the old key the old masks could be made again.
             (book.folder / "key").unlink(missing_ok=True)
-            synced.sync_folder(book.folder)
+            durable_files.sync_folder(book.folder)
             promises = book.lines.promises
             for promise in (
                 promise for record in records for promise in record.promises
@@ -393,7 +393,7 @@ def _put_back(book: Ledger, path: Path) -> None:
     if _has_cohorts(lines):
         _check_salt(book, lines)
     book.create()
-    synced.write_synced(book.lines.path, text)
+    durable_files.write_synced(book.lines.path, text)
 
 
 def _has_cohorts(lines: Lines) -> bool:
@@ -409,7 +409,7 @@ def _check_salt(book: Ledger, lines: Lines | None = None) -> None:
     marks = [e.secrets for e in named if e.secrets is not None]
     exists = path.exists()
     is_same = exists and (
-        not marks or synced.mark(path.read_bytes()) == marks[-1]["salt"]
+        not marks or durable_files.mark(path.read_bytes()) == marks[-1]["salt"]
     )
     if not is_same:
         raise LedgerSetBack(

@@ -9,7 +9,8 @@ may be ahead of it by what a crash cut off, never behind. A ledger that is behin
 was made anew or that came to a host without its second place is not used.
 
 The second place also knows the promises of all studies, which only ever become more, so
-that a ledger that is lost can be restored with all of them spent (:mod:`.custody`).
+that a ledger that is lost can be restored with all of them spent
+(:mod:`.ledger_backup`).
 """
 
 import fcntl
@@ -24,7 +25,7 @@ from secrets import token_hex
 from typing import IO, Self
 
 from capeneuro import machine
-from capeneuro.federation import entries, synced
+from capeneuro.federation import durable_files, entries
 from capeneuro.federation.entries import LedgerEntry, NameLine, PromiseLine
 
 FILE = "ledger.jsonl"
@@ -94,7 +95,7 @@ class Record:
         content = {key: value for key, value in vars(self).items() if value is not None}
         content["promises"] = [promise.line for promise in self.promises]
         text = json.dumps(content)
-        synced.write_synced(place / f"{self.id}.json", text.encode())
+        durable_files.write_synced(place / f"{self.id}.json", text.encode())
 
 
 class Lines:
@@ -261,7 +262,7 @@ class Lines:
         line = json.dumps({"chain": _chain(self.chains[-1], text), "entry": text})
         if self._offset == 0:  # its name is on the disk before its first line
             self.path.touch()
-            synced.sync_folder(self.folder)
+            durable_files.sync_folder(self.folder)
         with open(self.path, "ab") as f:
             f.write(line.encode() + b"\n")
             f.flush()
@@ -283,7 +284,7 @@ class Lines:
         """
         with self.explained():
             self.second_place.mkdir(parents=True, exist_ok=True, mode=0o700)
-            synced.sync_folder(self.second_place.parent)
+            durable_files.sync_folder(self.second_place.parent)
         if not self.id:
             # Known before it exists: killed in between, it can be begun again.
             fresh = [record.id for record in self.remembered() if not record.n_lines]

@@ -5,8 +5,8 @@ import pytest
 from scipy import stats
 
 from capeneuro import linalg
-from capeneuro.algorithms import cca, regression, statements
-from capeneuro.algorithms.statements import Moment
+from capeneuro.algorithms import cca, confidence, regression
+from capeneuro.algorithms.confidence import Moment
 from sim.rows import rows
 
 TAU = 0.01
@@ -21,7 +21,7 @@ def test_halves_are_independent_and_have_the_laws_that_they_claim(rng):
     C = np.diag([1.0, 0.5, 0.2])
     firsts, seconds = [], []
     for _ in range(4000):
-        halves = statements.split(noisy(C, TAU, rng))
+        halves = confidence.split(noisy(C, TAU, rng))
         first, second = (linalg.pack_symmetric(h.value - C) for h in halves)
         firsts.append(first / halves[0].deviation)
         seconds.append(second / halves[1].deviation)
@@ -37,11 +37,11 @@ def test_halves_are_independent_and_have_the_laws_that_they_claim(rng):
 def test_a_release_is_always_split_alike_and_exact_ones_are_not(rng):
     released = noisy(np.eye(4), TAU, rng)
     for one, other in zip(
-        statements.split(released), statements.split(released), strict=True
+        confidence.split(released), confidence.split(released), strict=True
     ):
         np.testing.assert_array_equal(one.value, other.value)
     exact = Moment(np.eye(4), 0.0)
-    assert statements.split(exact) == (exact, exact)
+    assert confidence.split(exact) == (exact, exact)
 
 
 @pytest.mark.parametrize("error", [0.02, 0.2])
@@ -51,17 +51,17 @@ def test_a_ratio_has_the_interval_of_fieller(rng, error):
     s = L @ L.T
     hits, told = 0, 0
     for r, v in np.array([R, V])[:, None].T + rng.standard_normal((n, 2)) @ L.T:
-        value, low, high = statements.fieller(r, v, s[0, 0], s[0, 1], s[1, 1])
+        value, low, high = confidence.fieller(r, v, s[0, 0], s[0, 1], s[1, 1])
         assert low <= value <= high or not np.isfinite(low)
         hits, told = hits + (low <= R / V <= high), told + np.isfinite(low)
     assert hits / n == pytest.approx(0.95, abs=0.015)
     assert told > 0.9 * n
-    assert statements.fieller(0.1, -0.1, *3 * (1e-4,))[1:] == (-np.inf, np.inf)
+    assert confidence.fieller(0.1, -0.1, *3 * (1e-4,))[1:] == (-np.inf, np.inf)
 
 
 @pytest.mark.parametrize("R", np.linspace(0.01, 2, 50))
 def test_without_noise_a_ratio_is_itself(R):
-    assert statements.fieller(R, 0.7, 0, 0, 0) == pytest.approx((R / 0.7,) * 3)
+    assert confidence.fieller(R, 0.7, 0, 0, 0) == pytest.approx((R / 0.7,) * 3)
 
 
 def _coverage(rng, n_draws: int = 300, within: bool = True) -> tuple[float, float]:
@@ -103,12 +103,12 @@ def test_what_is_said_of_a_model_holds(rng, within):
 
 def test_what_is_read_on_the_half_that_chose_does_not_hold(rng, monkeypatch):
     """The planted error: the noise is read twice."""
-    real = statements.split
+    real = confidence.split
 
     def twice(released: Moment) -> tuple[Moment, Moment]:
         return (real(released)[0],) * 2
 
-    monkeypatch.setattr(statements, "split", twice)
+    monkeypatch.setattr(confidence, "split", twice)
     assert min(_coverage(rng)) < 0.88
 
 
@@ -145,13 +145,13 @@ def test_clipped_people_are_split_as_they_count(rng, few_draws, monkeypatch):
     w = np.minimum(1, 1 / np.sum(Z**2, axis=0))
     assert w.mean() < 0.75
     taken = []
-    real = statements.split_sampling
+    real = confidence.split_sampling
 
     def noted(chosen: Moment, judged: Moment, like: Moment) -> tuple[Moment, Moment]:
         taken.append(like)
         return real(chosen, judged, like)
 
-    monkeypatch.setattr(statements, "split_sampling", noted)
+    monkeypatch.setattr(confidence, "split_sampling", noted)
     cca.from_moment(noisy((Z * w) @ Z.T / 800, 1e-5, rng), np.array([800]), 2, 6)
     within = Z[:-1] - np.average(Z[:-1], axis=1, weights=w)[:, None]
     np.testing.assert_allclose(taken[0].value, (within * w) @ within.T / 800, atol=2e-3)
@@ -162,13 +162,13 @@ def test_a_split_of_noise_alone_does_not_hold_in_other_people(
 ):
     """The planted error: pairs have learned the people on whom they are judged."""
     alone = lambda chosen, judged, like: (chosen, judged)  # noqa: E731
-    monkeypatch.setattr(statements, "split_sampling", alone)
+    monkeypatch.setattr(confidence, "split_sampling", alone)
     assert _correlations_held(rng) < 0.6
 
 
 def test_what_cannot_be_told_is_known_before_it_is_looked_at():
-    assert statements.is_estimable(0.1, 1.0) and not statements.is_estimable(0.3, 1.0)
-    assert not statements.is_estimable(0.1, 0.0) and not statements.is_estimable(
+    assert confidence.is_estimable(0.1, 1.0) and not confidence.is_estimable(0.3, 1.0)
+    assert not confidence.is_estimable(0.1, 0.0) and not confidence.is_estimable(
         0.1, -1.0
     )
 
@@ -180,11 +180,11 @@ def test_directions_hold_at_least_as_much_as_is_said(rng):
         released = noisy(np.diag(values), tau, rng)
         top, V = linalg.top_eigenpairs(released.value, K)
         truth = values @ np.sum(V**2, axis=1) / values.sum()
-        low = statements.captured(released, K).low
+        low = confidence.captured(released, K).low
         # Who reads the energies of what was chosen reads the noise twice.
         twice = top.sum() / np.trace(released.value)
         share += low <= truth, twice - 2 * tau * K**0.5 / values.sum() <= truth
     assert share[0] / n > 0.95 > share[1] / n
-    whole = statements.captured(Moment(np.diag(values), 0.0), 20)
+    whole = confidence.captured(Moment(np.diag(values), 0.0), 20)
     assert whole == pytest.approx((1, 1, 1))
-    assert np.isnan(statements.captured(noisy(np.eye(4), 9.0, rng), 2).value)
+    assert np.isnan(confidence.captured(noisy(np.eye(4), 9.0, rng), 2).value)

@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from capeneuro.algorithms import prediction, prior_fit
+from capeneuro.algorithms import forecast_components, prior_fit
 from capeneuro.algorithms.prior_maps import predicted_agreement
 from capeneuro.config.components import ComponentsConfig, Simulation
 from capeneuro.config.errors import ConfigError
 from capeneuro.data import files, nifti
 from capeneuro.privacy.deviations import OF_CLIP
 from capeneuro.privacy.queries import QUERIES
-from capeneuro.report import words
+from capeneuro.report import sentences
 from capeneuro.studies.flow import MOST_FEATURES, mask_file
 from capeneuro.studies.forecasts import Counts, Forecast, require
-from capeneuro.studies.plan import LEAST_GAIN, missing_number, noise_over_pooled
+from capeneuro.studies.gate import LEAST_GAIN, missing_number, noise_over_pooled
 from capeneuro.studies.priors import open_prior
 from capeneuro.studies.sites import Sites
 
@@ -70,14 +70,14 @@ def forecast_without_prior(
     """
     design = _design(study, site_names, counts)
     if "ica" in study.n_releases:
-        predicted = prediction.predict(design, study.own_promise)
-        bearable = predicted.ratio_pca / prediction.MOST_NOISE
+        predicted = forecast_components.predict(design, study.own_promise)
+        bearable = predicted.ratio_pca / forecast_components.MOST_NOISE
         ratios = {"PCA": bearable, "ICA": predicted.ratio_ica}
         agreement = predicted.agreement
     else:
-        ratio = prediction.predict_subspace(design, study.own_promise).ratio
-        ratios = {"PCA": ratio / prediction.MOST_NOISE}
-        agreement = prediction.agreement("spatial", design.n_components, ratio)
+        ratio = forecast_components.predict_subspace(design, study.own_promise).ratio
+        ratios = {"PCA": ratio / forecast_components.MOST_NOISE}
+        agreement = forecast_components.agreement("spatial", design.n_components, ratio)
 
     def show(keep: bool) -> None:
         if design.n_iterations:
@@ -95,7 +95,7 @@ def forecast_without_prior(
 
 
 def _agreement_sentence(
-    study: ComponentsConfig, agreement: prediction.Agreement
+    study: ComponentsConfig, agreement: forecast_components.Agreement
 ) -> str:
     """Agreement of maps with the pooled ones, as a sentence for anybody."""
     low, middle, high = agreement
@@ -162,7 +162,9 @@ def least_share(
     K, unit, D = study.n_components, study.budget.unit, len(prior.directions)
     if study.pca.method == "power":
         design = _design(study, site_names, Counts(n, 1, D))
-        captured = prediction.predict_subspace(design, study.own_promise).captured
+        captured = forecast_components.predict_subspace(
+            design, study.own_promise
+        ).captured
         captured *= prior_fit.largest_share(prior, K)
     else:
         clip = study.pca.clip
@@ -187,13 +189,13 @@ def _forecast_with_prior(
     ratios = {}
     if "ica" in study.n_releases:
         design = _design(study, site_names, counts)
-        ratios["ICA"] = prediction.predict(design, study.own_promise).ratio_ica
+        ratios["ICA"] = forecast_components.predict(design, study.own_promise).ratio_ica
     # A volume is a unit, of a person several.
     n_units = people * (counts.volumes if by_volume else 1)
 
     def require_share() -> None:
         least, captured = least_share(study, site_names, n_units)
-        print(words.requirement(study.n_components, least, captured))
+        print(sentences.requirement(study.n_components, least, captured))
 
     if by_volume:
         open_prior(study)  # refuses a file that does not fit this study
@@ -210,7 +212,7 @@ def _forecast_with_prior(
     noise = noise_of_prior(study, site_names, people)
     public, private = _prior_agreement(study, noise, people)
     # Maps without any agreement add nothing, however much worse the prior is.
-    adds = private - public if private > prediction.NOTHING else 0.0
+    adds = private - public if private > forecast_components.NOTHING else 0.0
 
     def show(keep: bool) -> None:
         print(
@@ -258,15 +260,15 @@ def _gain_text(public: float, private: float) -> str:
 
 
 def _compared(
-    study: ComponentsConfig, design: prediction.Design, alone: Forecast
+    study: ComponentsConfig, design: forecast_components.Design, alone: Forecast
 ) -> Forecast:
     """Compare a forecast with a prior that the study names but does not use."""
     if study.prior is None or study.has_prior or mask_file(study) is None:
         return alone
     public, _ = _prior_agreement(study, 0.0, 0)
     kind, R = study.ica.independence, design.n_components
-    ratio = prediction.predict_subspace(design, study.own_promise).ratio
-    private = prediction.agreement(kind, R, ratio).middle
+    ratio = forecast_components.predict_subspace(design, study.own_promise).ratio
+    private = forecast_components.agreement(kind, R, ratio).middle
 
     def show(keep: bool) -> None:
         alone.show(keep)
@@ -275,21 +277,21 @@ def _compared(
     return alone._replace(show=show, adds=private - public)
 
 
-def _print_routes(study: ComponentsConfig, design: prediction.Design) -> None:
+def _print_routes(study: ComponentsConfig, design: forecast_components.Design) -> None:
     """Print noise and energy of power iteration, beside those of a second moment.
 
     The latter of the same features, or of cubes where they are too many.
     """
     promise, D = study.own_promise, design.n_features
-    _, ratio, captured = prediction.predict_subspace(design, promise)
+    _, ratio, captured = forecast_components.predict_subspace(design, promise)
     moment, cube_share = replace(design, n_iterations=0), 1.0
     of, instead = f"the same {D}", "method moment"
     if D > MOST_FEATURES:
         cubes = design.n_regions or CUBES
         moment = replace(moment, n_features=cubes, pca_clip=None)
-        cube_share = prediction.CUBES_HOLD
+        cube_share = forecast_components.CUBES_HOLD
         of, instead = f"{cubes} cubes", f"basis grid with some {cubes} cubes"
-    _, coarse, coarse_captured = prediction.predict_subspace(moment, promise)
+    _, coarse, coarse_captured = forecast_components.predict_subspace(moment, promise)
     coarse_captured *= cube_share
     features = "raw voxels" if study.space.basis == "voxels" else f"{D} features"
     print(
@@ -302,13 +304,16 @@ def _print_routes(study: ComponentsConfig, design: prediction.Design) -> None:
     )
 
 
-def _print_subspace(study: ComponentsConfig, design: prediction.Design) -> None:
+def _print_subspace(
+    study: ComponentsConfig, design: forecast_components.Design
+) -> None:
     """Print the predicted quality of a study of spatial ICA."""
-    _, ratio, captured = prediction.predict_subspace(design, study.own_promise)
-    agreement = prediction.agreement("spatial", design.n_components, ratio)
+    _, ratio, captured = forecast_components.predict_subspace(design, study.own_promise)
+    agreement = forecast_components.agreement("spatial", design.n_components, ratio)
     print(
         f"PCA has the whole budget: noise {ratio:.3g} of its signal (above "
-        f"{prediction.MOST_NOISE:g} it is refused); it keeps\n{captured:.3f} of the "
+        f"{forecast_components.MOST_NOISE:g} it is refused); it keeps\n{captured:.3f} "
+        "of the "
         f"pooled subspace's energy. Agreement of maps with the pooled ones: "
         f"{_range(agreement)}"
     )
@@ -316,16 +321,20 @@ def _print_subspace(study: ComponentsConfig, design: prediction.Design) -> None:
     _print_alternatives(study, design)
 
 
-def _print_norm_bound(study: ComponentsConfig, design: prediction.Design) -> None:
+def _print_norm_bound(
+    study: ComponentsConfig, design: forecast_components.Design
+) -> None:
     """Print the noise of PCA if the norm bound were twice too large."""
     bound, D = study.pca.norm_bound, design.n_features
     # Half of a norm is a quarter of its second moment: as four times the clip.
     loose = replace(design, pca_clip=4 * study.pca.clip)
     usual, ratio = (
-        prediction.predict_subspace(bounded, study.own_promise).ratio
+        forecast_components.predict_subspace(bounded, study.own_promise).ratio
         for bounded in (design, loose)
     )
-    drowns = ", which drowns the result" if ratio > prediction.MOST_NOISE else ""
+    drowns = (
+        ", which drowns the result" if ratio > forecast_components.MOST_NOISE else ""
+    )
     print(
         "\nThe norm bound. This takes the usual norm of a volume to be pca.norm_bound, "
         f"{bound:g}. If it is half\nof that, the noise of PCA is {ratio / usual:.2g} "
@@ -337,11 +346,13 @@ def _print_norm_bound(study: ComponentsConfig, design: prediction.Design) -> Non
         print(f"(of {D} features of variance 1 it is {D**0.5:.3g}, the root of {D})")
 
 
-def _print_alternatives(study: ComponentsConfig, design: prediction.Design) -> None:
+def _print_alternatives(
+    study: ComponentsConfig, design: forecast_components.Design
+) -> None:
     """Print agreement of maps for other kinds of ICA and numbers of components."""
     kind_of_ica, R = study.ica.independence, design.n_components
-    rows = prediction.choices(design, study.own_promise, kind_of_ica)
-    least, most = (f"{100 * coverage:.0f}" for coverage in prediction.HELD)
+    rows = forecast_components.choices(design, study.own_promise, kind_of_ica)
+    least, most = (f"{100 * coverage:.0f}" for coverage in forecast_components.HELD)
     print(
         "\nOther choices. Agreement: of maps with those of the pooled run without "
         "privacy, as a share of what\nchance leaves; 1 is the same, 0 no better than a "
@@ -360,12 +371,12 @@ def _print_alternatives(study: ComponentsConfig, design: prediction.Design) -> N
         "128 people; beyond\nthat the nearest is shown. What does not replicate "
         "without privacy will not with it."
     )
-    if rows[0].expected < prediction.NOTHING:
+    if rows[0].expected < forecast_components.NOTHING:
         print("Of none of these is anything to be expected")
     elif high - low < TOO_WIDE:
         print(f"Most is expected of {kind} ICA with {n} components")
     replicates = next(row.replicates for row in rows if row[:2] == (kind_of_ica, R))
-    if replicates < prediction.REPLICATES:
+    if replicates < forecast_components.REPLICATES:
         print(
             f"note: {kind_of_ica} ICA with {R} components hardly replicates there: two "
             f"halves agree by {max(replicates, 0.0):.2f} without privacy"
@@ -373,7 +384,7 @@ def _print_alternatives(study: ComponentsConfig, design: prediction.Design) -> N
 
 
 def _print_quality(
-    study: ComponentsConfig, design: prediction.Design, keep: bool
+    study: ComponentsConfig, design: forecast_components.Design, keep: bool
 ) -> None:
     """Print the predicted quality; with ``keep`` write it, too."""
     from capeneuro.report import plots
@@ -387,7 +398,7 @@ def _print_quality(
             "other starts and several runs cost up to 4 times as much, "
             "other updates more"
         )
-    rows = prediction.advice(design, promise)
+    rows = forecast_components.advice(design, promise)
     head = "agreement            PCA noise  ICA noise  energy kept  NGI if simulated"
     print(f"\n{'Noise at other numbers':52} {head}")
     for name, row in rows:
@@ -398,12 +409,14 @@ def _print_quality(
         )
     _, planned = rows[0]
     print(
-        f"\nNoise is over the stage's signal: above {prediction.MOST_NOISE:g} of PCA "
+        f"\nNoise is over the stage's signal: above {forecast_components.MOST_NOISE:g} "
+        "of PCA "
         "and 1 of ICA it is refused. NGI (0 is\nperfect; without privacy "
         f"{planned.ngi_exact:.3f}, by chance {planned.chance:.3f}) is of the "
         "simulator's sources, within a factor\nof 2 in 8 of 10 studies; of real data "
-        f"it says nothing: ABIDE was predicted {prediction.ABIDE_SAID:g} and\nscored "
-        f"{prediction.ABIDE_SCORED:g}."
+        f"it says nothing: ABIDE was predicted {forecast_components.ABIDE_SAID:g} "
+        "and\nscored "
+        f"{forecast_components.ABIDE_SCORED:g}."
     )
     _print_norm_bound(study, design)
     _print_alternatives(study, design)
@@ -413,16 +426,21 @@ def _print_quality(
     table = ([name, *(f"{x:.6g}" for x in vars(row).values())] for name, row in rows)
     files.write_table(study.results / "plan.tsv", header, table)
     epsilons = promise.epsilon * np.geomspace(1 / 16, 16, 65)
-    curve = [prediction.predict(design, replace(promise, epsilon=e)) for e in epsilons]
+    curve = [
+        forecast_components.predict(design, replace(promise, epsilon=e))
+        for e in epsilons
+    ]
     curves = {name: [getattr(c, name) for c in curve] for name in vars(planned)}
-    drowned = [c.ratio_pca > prediction.MOST_NOISE or c.ratio_ica > 1 for c in curve]
+    drowned = [
+        c.ratio_pca > forecast_components.MOST_NOISE or c.ratio_ica > 1 for c in curve
+    ]
     figure = plots.quality_against_epsilon(epsilons, curves, promise.epsilon, drowned)
     with files.atomic(study.results / "plan.png") as path:
         figure.savefig(path, dpi=150)
     print(f"wrote {study.results}/plan.tsv and plan.png")
 
 
-def _range(agreement: prediction.Agreement) -> str:
+def _range(agreement: forecast_components.Agreement) -> str:
     """An agreement, its middle first, as text."""
     low, middle, high = agreement
     if high - low >= TOO_WIDE:
@@ -432,7 +450,7 @@ def _range(agreement: prediction.Agreement) -> str:
 
 def _design(
     study: ComponentsConfig, site_names: Sequence[str], counts: Counts
-) -> prediction.Design:
+) -> forecast_components.Design:
     """The planner's design, from the study file, public files and options."""
     people, volumes, features = counts
     mask = mask_file(study)
@@ -457,7 +475,7 @@ def _design(
         )
     check_features(study, features)
     arm = noise_over_pooled(study, site_names, people)
-    return prediction.Design(
+    return forecast_components.Design(
         arm.n_sites,
         arm.n_people,
         volumes,

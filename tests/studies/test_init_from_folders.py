@@ -12,7 +12,7 @@ from tiny_study import command, write_image
 from capeneuro.config import load
 from capeneuro.config.errors import ConfigError
 from capeneuro.data import beside, derivatives, files
-from capeneuro.studies import begin, one_process
+from capeneuro.studies import init_from_folders, one_process
 
 # A coarse box around the brain of MNI152.
 AFFINE = np.array([[12.0, 0, 0, -90], [0, 12, 0, -126], [0, 0, 12, -72], [0, 0, 0, 1]])
@@ -354,7 +354,8 @@ def test_one_site_as_a_bids_app(two, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("columns", "chosen"), [(begin.MOTION, begin.MOTION), (["trans_x"], [])]
+    ("columns", "chosen"),
+    [(init_from_folders.MOTION, init_from_folders.MOTION), (["trans_x"], [])],
 )
 def test_tables_of_motion_alone_give_the_six_parameters(two, capsys, columns, chosen):
     for place in two:

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from capeneuro.config.errors import ConfigError
-from capeneuro.studies.found import Results
-from capeneuro.studies.notebook import Study
+from capeneuro.notebook.study import Study
+from capeneuro.notebook.study_results import Results
 
 
 def load(path: Path | str) -> Any:
@@ -20,8 +20,8 @@ def load(path: Path | str) -> Any:
     Returns
     -------
     Study or Results
-        Of a file a :class:`.notebook.Study`, which can be planned and run; of a folder
-        :class:`.found.Results`: images, tables, promise and scores as attributes.
+        Of a file a :class:`.study.Study`, which can be planned and run; of a folder
+        :class:`.study_results.Results`: images, tables, promise and scores.
 
     Raises
     ------

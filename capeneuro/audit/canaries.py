@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 import scipy
 
-from capeneuro.federation.in_process import Ungated
 from capeneuro.federation.ledger import Ledger
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.requests import Answer, Release
@@ -31,6 +30,7 @@ from capeneuro.federation.rules import Limits
 from capeneuro.federation.secagg import masking
 from capeneuro.federation.secagg import protocol as secagg
 from capeneuro.federation.site import Site
+from capeneuro.federation.transport import Ungated
 from capeneuro.privacy import accounting, cape
 from capeneuro.privacy.queries import QUERIES
 

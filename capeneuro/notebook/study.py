@@ -16,15 +16,15 @@ from tqdm.contrib import DummyTqdmFile
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.load import load_study
 from capeneuro.data import files
-from capeneuro.studies import kinds, one_process
-from capeneuro.studies.found import Results
-from capeneuro.studies.plan import plan
+from capeneuro.notebook.study_results import Results
+from capeneuro.studies import one_process, registry
+from capeneuro.studies.gate import plan
 from capeneuro.studies.sites import load_sites
 from capeneuro.studies.tasks import tasks
 
 
 class Study:
-    """A study file, read and checked; made by :func:`.results.load`.
+    """A study file, read and checked; made by :func:`.loading.load`.
 
     Paths in it are relative to the working directory, as in Snakemake.
 
@@ -55,7 +55,7 @@ class Study:
 
     def __repr__(self) -> str:
         promise = self.config.promise
-        stages = [kinds.of(stage).name for stage in self.config.members.values()]
+        stages = [registry.of(stage).name for stage in self.config.members.values()]
         return (
             f"Study({self.config.study}: {' and '.join(stages)}, sites "
             f"{', '.join(self.sites)}, epsilon {promise.epsilon:g} a {promise.unit})"

@@ -15,7 +15,7 @@ from capeneuro.config.load import every_kind
 from capeneuro.config.study import WEAK_EPSILON, StudyConfig
 from capeneuro.data import files
 from capeneuro.privacy import accounting, cape
-from capeneuro.report import dossier, protection
+from capeneuro.report import privacy_schema, protection
 
 PACKAGES = ("capeneuro", "numpy", "scipy", "nibabel", "nilearn", "cryptography")
 
@@ -46,7 +46,7 @@ def write_beside(config: StudyConfig, folder: Path) -> None:
             # Exceptions when it was released; the study file may have changed since.
             accepted |= json.loads(str(arrays.get("accepted", "{}")))
     record = privacy_record(config, kinds, releases) | {"accepted": accepted}
-    record["digest"] = dossier.digest(record)
+    record["digest"] = privacy_schema.digest(record)
     files.write_json(folder / "privacy.json", record)
     # Privacy: site files stay out of it; they hold paths and limits.
     content = {
@@ -144,7 +144,7 @@ def privacy_record(
             for view in cape.VIEWS
         }
     return {
-        "format": dossier.FORMAT,
+        "format": privacy_schema.FORMAT,
         "study": config.study,
         "stamp": stamp(config, kinds),
         "arm": config.arm,

@@ -14,7 +14,7 @@ import yaml
 from pydantic import Field
 
 from capeneuro import cli
-from capeneuro.algorithms.row_prediction import RATIO
+from capeneuro.algorithms.forecast_rows import RATIO
 from capeneuro.algorithms.verdicts import ABOVE, NOT_ABOVE, Verdicts
 from capeneuro.config import load
 from capeneuro.config.rows import RowStudy
@@ -22,7 +22,7 @@ from capeneuro.config.sections import Section
 from capeneuro.config.study import ReleaseStep
 from capeneuro.data import files
 from capeneuro.report.figures import Figure
-from capeneuro.studies import kinds
+from capeneuro.studies import registry
 from capeneuro.studies.rows import FeatureTable, Figures, RowStudyKind, SizePage
 
 NAMES, LOW, HIGH = ("left", "right", "age"), [0.0, 0.0, 20.0], [4.0, 6.0, 80.0]
@@ -189,7 +189,7 @@ def study(tmp_path, monkeypatch) -> tuple[Path, np.ndarray]:
 
 def test_a_sixth_kind_runs_from_yaml_to_report(study, capsys):
     path, truth = study
-    for step in kinds.of(load.load_study(path)).steps:
+    for step in registry.of(load.load_study(path)).steps:
         given = [["--site", s] for s in ("north", "south", "west")]
         if step == "means":
             given = [["--reference"], []]

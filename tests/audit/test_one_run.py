@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from tiny_study import STUDY, command, edit, run_steps
 
+from capeneuro.audit import one_run
 from capeneuro.config import load
 from capeneuro.federation.site import Site
-from capeneuro.studies import one_run
 
 
 @pytest.fixture

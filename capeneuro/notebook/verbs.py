@@ -22,10 +22,10 @@ import numpy as np
 from capeneuro.algorithms import (
     cca,
     contrasts,
+    forecast_components,
     ica,
     patterns,
     pca,
-    prediction,
     regression,
     tensors,
 )
@@ -36,13 +36,7 @@ from capeneuro.algorithms.contrasts import Contrasts
 from capeneuro.algorithms.covariance import with_constants
 from capeneuro.algorithms.designs import Covariate, Design
 from capeneuro.algorithms.distribution import Distribution
-from capeneuro.algorithms.ica import Start, Unmixing
-from capeneuro.algorithms.network import Network, Optimizer
-from capeneuro.algorithms.outcomes import Outcomes
-from capeneuro.algorithms.patterns import Patterns
-from capeneuro.algorithms.pca import Subspace
-from capeneuro.algorithms.regression import LinearModel, Task
-from capeneuro.algorithms.row_prediction import (
+from capeneuro.algorithms.forecast_rows import (
     FILL,
     RATIO,
     fill,
@@ -53,11 +47,17 @@ from capeneuro.algorithms.row_prediction import (
     predict_regression,
     predict_topics,
 )
+from capeneuro.algorithms.ica import Start, Unmixing
+from capeneuro.algorithms.network import Network, Optimizer
+from capeneuro.algorithms.outcomes import Outcomes
+from capeneuro.algorithms.patterns import Patterns
+from capeneuro.algorithms.pca import Subspace
+from capeneuro.algorithms.regression import LinearModel, Task
 from capeneuro.algorithms.tensors import TensorComponents
 from capeneuro.algorithms.updates import Update
 from capeneuro.config.study import CENTER_SHARE, MEANS_SHARE
-from capeneuro.federation.arrays import Sites
 from capeneuro.federation.ledger import BudgetExceeded
+from capeneuro.notebook.sites import Sites
 from capeneuro.privacy.clipping import clip_factors
 from capeneuro.privacy.queries import QUERIES
 
@@ -122,11 +122,13 @@ def principal_subspace(
             f"{n_components}"
         )
     unit = sites.budget.unit
-    clip = prediction.fair_pca_clip(unit, n_components) if clip is None else clip
+    clip = (
+        forecast_components.fair_pca_clip(unit, n_components) if clip is None else clip
+    )
     share = sites.share(share)
     design = _design(sites, n_components, pca_share=share, pca_clip=clip)
-    ratio = prediction.predict_subspace(design, sites.budget).ratio
-    _refuse_noise(sites, ratio / prediction.MOST_NOISE)
+    ratio = forecast_components.predict_subspace(design, sites.budget).ratio
+    _refuse_noise(sites, ratio / forecast_components.MOST_NOISE)
     mechanism = sites.mechanism(1, share)
     return pca.principal_subspace(
         sites.federation(), mechanism, n_components, norm_bound, clip
@@ -198,11 +200,13 @@ def infomax(
     R, exact = len(subspace.eigenvalues), sites.arm == "non-private"
     lengths = [X.shape[1] for X in _all_people(sites)]
     if clip is None:
-        clip = prediction.fair_clip(sites.budget.unit, R, int(np.median(lengths)))
+        clip = forecast_components.fair_clip(
+            sites.budget.unit, R, int(np.median(lengths))
+        )
     n = n_rounds * n_runs
     share = sites.share(share)
     design = _design(sites, R, pca_share=1 - min(share, 1 - 1e-6), n_rounds=n)
-    _refuse_noise(sites, prediction.predict(design, sites.budget).ratio_ica)
+    _refuse_noise(sites, forecast_components.predict(design, sites.budget).ratio_ica)
     return ica.repeated_infomax(
         sites.federation(),
         sites.mechanism(n, share),
@@ -283,7 +287,8 @@ def canonical_directions(
     design = _design(sites, n_components, pca_share=share)
     n_second = design.n_features - n_first
     _refuse_noise(
-        sites, prediction.predict_fusion(design, sites.budget, n_second, clip)[0]
+        sites,
+        forecast_components.predict_fusion(design, sites.budget, n_second, clip)[0],
     )
     first = sites.mechanism(1, CENTER_SHARE * share)
     second = sites.mechanism(1, (1 - CENTER_SHARE) * share)
@@ -890,11 +895,11 @@ def _release_size(sites: Sites) -> _ReleaseSize:
 
 def _design(
     sites: Sites, n_components: int, **options: float | None
-) -> prediction.Design:
+) -> forecast_components.Design:
     """Make the planner's design from sites of arrays."""
     size = _release_size(sites)
     volumes = max(int(np.median([X.shape[1] for X in size.people])), 1)
-    return prediction.Design(
+    return forecast_components.Design(
         size.n_sites,
         len(size.people),
         volumes,

@@ -14,12 +14,12 @@ from typing import Any, get_args
 
 import numpy as np
 
-from capeneuro.federation.in_process import InProcess
 from capeneuro.federation.ledger import BudgetExceeded, Ledger
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.requests import Arm, Kind
 from capeneuro.federation.rules import Limits
 from capeneuro.federation.site import Site, longer
+from capeneuro.federation.transport import InProcess
 from capeneuro.privacy import accounting, cape
 from capeneuro.privacy.accounting import Budget
 from capeneuro.privacy.moments import GRAM_BLOCK

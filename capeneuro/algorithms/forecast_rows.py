@@ -35,10 +35,10 @@ from collections.abc import Callable
 import numpy as np
 
 from capeneuro.algorithms import contrasts, shrinkage
+from capeneuro.algorithms.confidence import SHARE
 from capeneuro.algorithms.covariance import CONSTANT
 from capeneuro.algorithms.designs import Design
 from capeneuro.algorithms.outcomes import Outcomes
-from capeneuro.algorithms.statements import SHARE
 from capeneuro.algorithms.tensors import REACH
 from capeneuro.algorithms.verdicts import LEVEL, SUPREMUM
 from capeneuro.privacy.moments import largest_third

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.calibrate_planner import EXACT, draw_settings, draw_study, simulate
-from capeneuro.algorithms import metrics, prediction
+from capeneuro.algorithms import forecast_components, metrics
+from capeneuro.algorithms.forecast_components import Design, predict
 from capeneuro.algorithms.ica import infomax
 from capeneuro.algorithms.pca import principal_subspace
-from capeneuro.algorithms.prediction import Design, predict
 from capeneuro.privacy import accounting
 
 DEMO = Design(4, 80, 250, 583, 10)
@@ -56,7 +56,7 @@ WHOLE_BRAIN = Design(
 )
 def test_the_energy_of_raw_voxels_is_near_the_measured_one(epsilon, kept):
     """Measured by benchmarks/whole_brain.py; see docs/results.md."""
-    _, ratio, said = prediction.predict_subspace(WHOLE_BRAIN, promise(epsilon))
+    _, ratio, said = forecast_components.predict_subspace(WHOLE_BRAIN, promise(epsilon))
     assert abs(said - kept) < 0.08
     assert (ratio > 1) == (kept < 0.7)
 
@@ -69,7 +69,7 @@ def test_raw_voxels_keep_more_with_more_of_everything(epsilon, people, rounds, r
     design = replace(design, n_regions=regions)
 
     def kept(design: Design, epsilon: float = epsilon) -> float:
-        return prediction.predict_subspace(design, promise(epsilon)).captured
+        return forecast_components.predict_subspace(design, promise(epsilon)).captured
 
     assert 0 < kept(design) < 1
     assert kept(design, 2 * epsilon) > kept(design)
@@ -89,7 +89,7 @@ def test_prediction_lies_between_no_privacy_and_chance(design, promise):
 
 @given(designs, promises)
 def test_the_best_design_never_predicts_worse(design, promise):
-    best = prediction.best(design, promise)
+    best = forecast_components.best(design, promise)
     assert predict(best, promise).ngi <= predict(design, promise).ngi
     assert replace(best, pca_share=design.pca_share) == design
 
@@ -102,7 +102,7 @@ def test_without_noise_only_clipping_of_volumes_costs():
     hard, mild = (
         predict(replace(DEMO, clip=clip), free["sample"]) for clip in (0.01, 100)
     )
-    lost = 1 + prediction.CLIPPED
+    lost = 1 + forecast_components.CLIPPED
     assert hard.ngi == pytest.approx(lost**0.5 * exact.ngi, rel=1e-2)
     assert mild.ngi == pytest.approx(exact.ngi, rel=1e-3)
 
@@ -111,7 +111,7 @@ def test_noise_of_ica_costs_no_more_than_the_start_of_the_rounds():
     design = replace(DEMO, n_subjects=10**6, pca_share=1 - 1e-15)
     at = predict(design, promise())
     assert at.ratio_ica > 10
-    assert at.ngi == pytest.approx(prediction.START, rel=0.05)
+    assert at.ngi == pytest.approx(forecast_components.START, rel=0.05)
 
 
 def test_rounds_average_their_noise():
@@ -126,8 +126,8 @@ def test_fair_clips_are_near_the_best_that_is_predicted(unit, n_components):
     people = 300 if unit == "sample" else 1000
     design = replace(DEMO, n_subjects=people, n_components=n_components)
     fair = {
-        "clip": prediction.fair_clip(unit, n_components, design.n_volumes),
-        "pca_clip": prediction.fair_pca_clip(unit, n_components),
+        "clip": forecast_components.fair_clip(unit, n_components, design.n_volumes),
+        "pca_clip": forecast_components.fair_pca_clip(unit, n_components),
     }
     at_fair = predict(design, promise(unit=unit))
     assert predict(replace(design, **fair), promise(unit=unit)) == at_fair
@@ -138,7 +138,7 @@ def test_fair_clips_are_near_the_best_that_is_predicted(unit, n_components):
         )
         # Neither gains more than the rules can tell, and one of them loses much.
         least, most = sorted([small.ngi, large.ngi])
-        assert least > at_fair.ngi / prediction.FACTOR
+        assert least > at_fair.ngi / forecast_components.FACTOR
         assert most > 1.1 * at_fair.ngi
 
 
@@ -163,8 +163,8 @@ def test_a_person_moves_a_statistic_more_than_a_volume():
     sample, subject = (predict(DEMO, promise(unit=u)) for u in ("sample", "subject"))
     assert subject.noise_pca == pytest.approx(250 / 10**0.5 * sample.noise_pca)
     assert subject.ngi > sample.ngi
-    clip = prediction.fair_clip("subject", 10, 250)
-    assert clip < prediction.fair_clip("sample", 10, 250)
+    clip = forecast_components.fair_clip("subject", 10, 250)
+    assert clip < forecast_components.fair_clip("sample", 10, 250)
     assert predict(replace(DEMO, clip=clip), promise(unit="subject")) == subject
 
 
@@ -177,19 +177,20 @@ def test_more_noise_than_the_default_predicts_worse():
 
 
 def test_advice_says_how_many_people_would_do():
-    (*_, last) = prediction.advice(DEMO, promise(unit="subject"))
+    (*_, last) = forecast_components.advice(DEMO, promise(unit="subject"))
     n = int(last[0].split()[0])
     assert n > DEMO.n_subjects
-    assert last[1].ngi <= prediction.GOOD * last[1].chance
+    assert last[1].ngi <= forecast_components.GOOD * last[1].chance
     fewer = replace(DEMO, n_subjects=n // 2)
-    tuned = prediction.best(fewer, promise(unit="subject"))
+    tuned = forecast_components.best(fewer, promise(unit="subject"))
     assert (
-        predict(tuned, promise(unit="subject")).ngi > prediction.GOOD * last[1].chance
+        predict(tuned, promise(unit="subject")).ngi
+        > forecast_components.GOOD * last[1].chance
     )
 
 
 def test_advice_starts_with_the_plan_and_names_every_change():
-    rows = prediction.advice(DEMO, promise())
+    rows = forecast_components.advice(DEMO, promise())
     assert rows[0] == ("as planned", predict(DEMO, promise()))
     assert {"twice the people", "half the features"} <= {name for name, _ in rows}
     assert len({name for name, _ in rows}) == len(rows)
@@ -201,11 +202,11 @@ def test_advice_starts_with_the_plan_and_names_every_change():
 )
 def test_advice_shows_a_fair_clip_where_the_own_is_far_from_it(name, row):
     few = promise(unit="subject")
-    far = dict(prediction.advice(replace(DEMO, **{name: 1.0}), few))
+    far = dict(forecast_components.advice(replace(DEMO, **{name: 1.0}), few))
     assert far[row] == predict(DEMO, few)
     assert far[row].ngi < far["as planned"].ngi
     fair = float(row.split()[-1])
-    near = prediction.advice(replace(DEMO, **{name: fair}), few)
+    near = forecast_components.advice(replace(DEMO, **{name: fair}), few)
     assert not any(changed.startswith(row[:8]) for changed, _ in near)
 
 
@@ -239,7 +240,12 @@ def run(A, X, design, promise, arm):
 
 @pytest.mark.slow
 def test_predicts_studies_it_never_saw_within_a_factor_of_two(fixed_noise):
-    rng, n_cells, n_runs, floor = np.random.default_rng(2025), 60, 5, prediction.FLOOR
+    rng, n_cells, n_runs, floor = (
+        np.random.default_rng(2025),
+        60,
+        5,
+        forecast_components.FLOOR,
+    )
     print("\n unit     S    M   T   D  R   eps  J share", end="")
     print("   clip PCA clip   exact  excess  said")
     within, covered = [], []
@@ -255,7 +261,9 @@ def test_predicts_studies_it_never_saw_within_a_factor_of_two(fixed_noise):
         said, low, high = (v - at.ngi_exact for v in (at.ngi, at.low, at.high))
         covered.append(low <= max(found, floor) and found <= high)
         ratio = max(said, floor) / max(found, floor)
-        within.append(1 / prediction.FACTOR <= ratio <= prediction.FACTOR)
+        within.append(
+            1 / forecast_components.FACTOR <= ratio <= forecast_components.FACTOR
+        )
         d = design
         print(
             f"{unit:8s} {d.n_sites:2d} {d.n_subjects:4d} {d.n_volumes:3d} "
@@ -265,7 +273,7 @@ def test_predicts_studies_it_never_saw_within_a_factor_of_two(fixed_noise):
             flush=True,
         )
     print(
-        f"within a factor of {prediction.FACTOR:g}: {np.mean(within):.2f}, "
+        f"within a factor of {forecast_components.FACTOR:g}: {np.mean(within):.2f}, "
         f"between low and high: {np.mean(covered):.2f}"
     )
     assert np.mean(within) >= 0.8
@@ -284,7 +292,9 @@ def test_noise_of_either_stage_lowers_what_is_foretold():
 def test_a_studys_own_choice_is_always_among_them():
     for R in (3, 10, 40):
         design = replace(DEMO, n_features=R + 1, n_components=R)
-        rows = prediction.choices(design, promise(), "temporal")
+        rows = forecast_components.choices(design, promise(), "temporal")
         assert ("temporal", R) in [row[:2] for row in rows]
-    few = prediction.choices(replace(DEMO, n_subjects=16), promise(0.01), "spatial")
+    few = forecast_components.choices(
+        replace(DEMO, n_subjects=16), promise(0.01), "spatial"
+    )
     assert few[0].expected == 0
