@@ -4,8 +4,8 @@ A ceiling belongs to people. A ledger of private data must not begin anew becaus
 site, a study or a folder has another name, so the second place, which remembers how far
 each ledger is (:mod:`.hash_chain`), also keeps a file ``<ledger>.people`` for each:
 digests of the ids of its people, keyed by a secret of the host. A ledger that would
-take in somebody whom another one has is refused. Where people of two data sets carry the same
-ids without being the same, somebody has to say so, with a reason that is kept.
+take in somebody whom another one has is refused. Where people of two data sets carry
+the same ids without being the same, somebody has to say so, with a reason that is kept.
 
 A list only grows at its end, and the ledger's record says how long it is and what its
 digest was: a list that is lost, or an older one that came back, is not used.
