@@ -65,7 +65,7 @@ def draw(
     budget = accounting.Budget(epsilon, *rest)
     sites = {}
     for k, (name, (X, y)) in enumerate(people.items()):
-        z = registry.of(study).encoder((k, S))(X, y[None])
+        z = registry.of(study).encoder(k, S)(X, y[None])
         book = Ledger(None, budget), Limits("simulated")
         sites[name] = Site(name, {name: z}, {name: z.shape[1]}, *book, digest=name)
     stages = [

@@ -16,8 +16,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-import capeneuro.audit.one_run
-import capeneuro.audit.two_stages
 from capeneuro import __version__
 from capeneuro.config import load
 from capeneuro.config.errors import ConfigError, check_all
@@ -799,7 +797,7 @@ def audit(options: argparse.Namespace) -> int:
     """
     if options.study is not None:
         return _audit_study(options)
-    from capeneuro.federation import audit as canaries
+    from capeneuro.audit import canaries, two_stages
     from capeneuro.report import progress
 
     settings = {
@@ -827,7 +825,7 @@ def audit(options: argparse.Namespace) -> int:
     all_hold = True
     rows = canaries.audit(**settings)
     if options.unit == "subject":  # as later stages need
-        rows = chain(rows, capeneuro.audit.two_stages.rows(**settings))
+        rows = chain(rows, two_stages.rows(**settings))
     for f in rows:
         numbers = [f.mu, f.mu_lower, f.epsilon, f.epsilon_lower, f.deviation]
         cells = [f.arm, f.query, f.canary, *(f"{x:.3f}" for x in numbers)]
@@ -838,12 +836,13 @@ def audit(options: argparse.Namespace) -> int:
 
 
 def _audit_study(options: argparse.Namespace) -> int:
+    from capeneuro.audit import one_run
     from capeneuro.data import files
 
     study = load.load_study(options.study)
     files.keep_private()
-    attack = capeneuro.audit.one_run.attack(study, options.canaries)
-    files.write_json(study.results / capeneuro.audit.one_run.FILE, attack._asdict())
+    attack = one_run.attack(study, options.canaries)
+    files.write_json(study.results / one_run.FILE, attack._asdict())
     holds = max(attack.epsilon, attack.epsilon_gaussian) <= attack.promised
     print(
         f"{attack.n_right} of the {attack.n_guesses} surest guesses at "

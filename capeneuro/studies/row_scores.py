@@ -60,11 +60,12 @@ def read_truth(paths: Sequence[Path], features: Sequence[str]) -> Reference:
         header, rows = tables[1] if has_weights else (["weight"], [])
         column = header.index("weight") if "weight" in header else -1
         w = np.array([float(row[column]) for row in rows])
-        is_finite = A.shape[1] > 0 and np.isfinite(A).all() and np.isfinite(w).all()
+        is_valid = A.shape[1] > 0 and np.isfinite(A).all() and np.isfinite(w).all()
+        if has_weights:
+            is_valid &= len(w) == A.shape[1] and w.sum() > 0
     except (ValueError, IndexError):
-        is_finite = False
-    fits = not has_weights or (len(w) == A.shape[1] and w.sum() > 0)
-    if not (is_finite and fits):
+        is_valid = False
+    if not is_valid:
         raise ConfigError(
             f"{folder}: score.truth: must be finite numbers, as many in each row"
             + ", and a weight of each component" * has_weights

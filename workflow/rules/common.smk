@@ -6,7 +6,7 @@ import time
 
 from snakemake.exceptions import WorkflowError
 
-from capeneuro.studies import kinds
+from capeneuro.studies import registry
 from capeneuro.studies.tasks import Task, note_settings, task_rules
 from capeneuro.studies.workflow import (
     last_words,
