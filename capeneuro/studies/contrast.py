@@ -51,7 +51,7 @@ TABLE_HEADER += "size size_low size_high p q verdict"
 @final
 @dataclass(frozen=True)
 class ContrastKind(RowStudyKind):
-    """A study of effects of groups, and of numbers such as age, on outcomes."""
+    """A study of effects of groups and of numbers, for example age, on outcomes."""
 
     study: ContrastConfig
     result_type: ClassVar = Contrasts
@@ -130,7 +130,7 @@ class ContrastKind(RowStudyKind):
                 )
 
     def check_people(self, site: SiteConfig, people: Mapping[str, Person]) -> None:
-        """Refuse people of a site who do not match the study's public means."""
+        """Refuse people of a site that contradict the study's public means."""
         contrast_people.check_people(self.study, site, people)
 
     def not_estimable(self, people: Sequence[Mapping[str, Person]]) -> str:

@@ -226,7 +226,7 @@ class NetworkKind(RowStudyKind):
     def people_scores(
         self, result: Network, people: OpenPeople, prefix: str
     ) -> list[Score]:
-        """Share of people who are classified correctly."""
+        """Accuracy of the classification of open people."""
         probabilities = [result.probabilities(x) for x in people.rows]
         return group_accuracy(probabilities, people, prefix)
 

@@ -102,7 +102,7 @@ def prediction_r(
 def group_accuracy(
     probabilities: Sequence[np.ndarray], people: OpenPeople, prefix: str
 ) -> list[Score]:
-    """Share of open people who are classified correctly, and that of the larger group.
+    """Accuracy of the classification of open people, with that of the larger group.
 
     Parameters
     ----------

@@ -198,7 +198,7 @@ class RowStudyKind(StudyKind):
 
     @abstractmethod
     def check_people(self, site: SiteConfig, people: Mapping[str, Person]) -> None:
-        """Refuse people of a site who do not match the study's public tables."""
+        """Refuse people of a site that contradict the study's public tables."""
 
     @abstractmethod
     def not_estimable(self, people: Sequence[Mapping[str, Person]]) -> str:
