@@ -13,7 +13,7 @@ mean of the eight. All of it is done within the person, so it costs nothing.
 all: the held-out likelihood of spherical Gaussian mixtures (scikit-learn) on these
 rows, on rows with each feature shuffled over people, and on normal rows of the same
 covariance, which has no kinds; and how alike the kinds found are to sites and
-diagnoses. How many people it takes: ``python -m benchmarks.row_studies --consortium``.
+diagnoses. How many people it takes: ``python -m validation.row_studies --consortium``.
 """
 
 import sys

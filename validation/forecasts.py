@@ -17,7 +17,6 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import table_ranges
 from capeneuro import linalg
 from capeneuro.algorithms import cca, forecast_components, forecast_fusion
 from capeneuro.algorithms.confidence import Moment
@@ -26,6 +25,7 @@ from capeneuro.algorithms.forecast_components import Design
 from capeneuro.privacy import accounting
 from capeneuro.privacy.accounting import Budget
 from papers.cells.regression import load
+from validation import table_ranges
 
 OUT = Path(__file__).with_suffix(".tsv")
 SITES, COMPONENTS, DELTA = 4, 3, 1e-5

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import statements, table_ranges
-from benchmarks.statements import Table
+from validation import statements, table_ranges
+from validation.statements import Table
 
 OUT = Path(__file__).with_suffix(".tsv")
 EPSILONS = (1.0, 4.0, 8.0, 32.0)

@@ -8,12 +8,12 @@ from helpers import in_process, make_mechanism, make_site
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.calibrate_planner import EXACT, draw_settings, draw_study, simulate
 from capeneuro.algorithms import forecast_components, metrics
 from capeneuro.algorithms.forecast_components import Design, predict
 from capeneuro.algorithms.ica import infomax
 from capeneuro.algorithms.pca import principal_subspace
 from capeneuro.privacy import accounting
+from validation.calibrate_planner import EXACT, draw_settings, draw_study, simulate
 
 DEMO = Design(4, 80, 250, 583, 10)
 

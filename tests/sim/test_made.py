@@ -14,7 +14,6 @@ import yaml
 from tiny_study import command
 from workflows import ROOT, edit
 
-from benchmarks import row_studies
 from capeneuro.algorithms import metrics
 from capeneuro.config import load, study
 from capeneuro.data.rows import find_people, open_rows, read_row
@@ -23,6 +22,7 @@ from capeneuro.studies.sites import load_sites
 from capeneuro.studies.tasks import tasks
 from sim import connectivity, vbm
 from sim.__main__ import main as make
+from validation import row_studies
 
 STEPS = {
     "mixture": "tensors",

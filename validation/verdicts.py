@@ -1,6 +1,6 @@
 """How often noise alone is called a finding, and a real effect none.
 
-    python -m benchmarks.verdicts --draws 1000
+    python -m validation.verdicts --draws 1000
 
 For each kind of study as many draws of people, privacy's noise and sampling in whom
 there is nothing to find: images of zeros, views that share nothing, one group instead

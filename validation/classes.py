@@ -1,6 +1,6 @@
 """What every class of parties learns: claimed, by formula, by covariance, by attack.
 
-    python -m benchmarks.classes [--pairs 400] [--sites 2 3 5 10 30]
+    python -m validation.classes [--pairs 400] [--sites 2 3 5 10 30]
 
 A promise of epsilon 8 at delta 1e-5 (large, so that an attack shows much of it), 2 to
 30 sites, all of them there and the fewest that a threshold allows, the aggregator at

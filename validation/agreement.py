@@ -12,9 +12,9 @@ agreement falls as ``1 / (1 + (e / e0)^2.5)``, and e0 differs from set to set by
 factor of ten. The range is that of a new set, by a t law over the sets
 [:mod:`.forecast_components`]; each set is judged by a range that was made without it.
 
-    python -m benchmarks.agreement [--fit] [--data ../shared/data]
+    python -m validation.agreement [--fit] [--data ../shared/data]
 
-Writes ``benchmarks/agreement.tsv``, some 40 minutes; with ``--fit`` it reads that and
+Writes ``validation/agreement.tsv``, some 40 minutes; with ``--fit`` it reads that and
 prints the constants and what they hold.
 """
 

@@ -5,9 +5,9 @@ mean alone; 11 sites, three colluding; covariates centered at sites' means, whic
 publishes. No covariance of other people is used: outcomes are taken to have a mean of
 .3 and a deviation of .2 (Fisher's z). Nobody can tell much of so few people.
 
-    python -m benchmarks.abide_contrasts [--data ../shared/data] [--draws 20]
+    python -m validation.abide_contrasts [--data ../shared/data] [--draws 20]
 
-Writes ``benchmarks/abide_contrasts.tsv``.
+Writes ``validation/abide_contrasts.tsv``.
 """
 
 import argparse

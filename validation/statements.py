@@ -12,11 +12,11 @@ along the directions of the whole release, of which the lower end is said.
 Coverage is counted of all draws, where nothing told counts as true, and of those that
 are told.
 
-    python -m benchmarks.statements [--draws 500] [--workers 2]
+    python -m validation.statements [--draws 500] [--workers 2]
 
 Real tables are judged as the made ones are, with their own people as the truth.
 
-Writes ``benchmarks/statements.tsv``, ``statements_tables.tsv``,
+Writes ``validation/statements.tsv``, ``statements_tables.tsv``,
 ``statements_fusion.tsv`` and ``statements_energy.tsv``.
 """
 
@@ -29,12 +29,12 @@ import numpy as np
 import scipy
 from joblib import Parallel, delayed
 
-from benchmarks import table_ranges
 from capeneuro import linalg
 from capeneuro.algorithms import cca, confidence, regression
 from capeneuro.algorithms.confidence import Moment
 from capeneuro.algorithms.covariance import CONSTANT
 from capeneuro.privacy import accounting
+from validation import table_ranges
 
 OUT = Path(__file__).with_suffix(".tsv")
 OUT_TABLES = OUT.with_stem("statements_tables")

@@ -1,6 +1,6 @@
 """What is foretold of studies beside what they give: the gate and the verdicts.
 
-    python -m benchmarks.forecasts FOLDER
+    python -m validation.gate_forecasts FOLDER
 
 Some two dozen studies of all kinds, good, hopeless and in between, simulated and of
 real people (ABIDE, VBM; left out where `../shared/data` is not there). Each is planned

@@ -16,7 +16,7 @@ It pins scikit-learn<1.9, so it needs an environment of its own:
 
     python3 -m venv outside
     outside/bin/pip install -e . -r benchmarks/requirements-diffprivlib.txt
-    outside/bin/python -m benchmarks.outside_pca
+    outside/bin/python -m validation.outside_pca
 """
 
 import argparse

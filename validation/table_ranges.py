@@ -9,7 +9,7 @@ of their bounds less. The range is that of a new table, by a t law over the tabl
 is judged by a range that was made without it. Designs that the gate would stop by far
 are left out.
 
-    python -m benchmarks.table_ranges [--vbm FOLDER]
+    python -m validation.table_ranges [--vbm FOLDER]
 
 FOLDER is one in which the study validation/studies/vbm was prepared.
 """

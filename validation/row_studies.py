@@ -2,13 +2,13 @@
 
 Run in the folder that holds the study's data, for example::
 
-    python -m benchmarks.row_studies validation/studies/vbm/study.yaml --draws 20
+    python -m validation.row_studies validation/studies/vbm/study.yaml --draws 20
 
 Rows are read as the study's `prepare` does, sites work in memory (a person is one
 sample there), and each result is compared with that of the exact arm. Public or
 simulated data only: each draw would be a release.
 
-``python -m benchmarks.row_studies --consortium`` asks how many people at 50 sites it
+``python -m validation.row_studies --consortium`` asks how many people at 50 sites it
 takes to find two kinds that lie as in :data:`KINDS`.
 """
 

@@ -1,6 +1,6 @@
 """MATLAB GIFT's own chain and components of one person, reproduced and compared.
 
-Run ``python benchmarks/gift_oracle.py`` from the repository, one minute; it needs the
+Run ``python validation/gift_oracle.py`` from the repository, one minute; it needs the
 extra ``dev`` and the data in ``../shared/data`` or ``$CAPENEURO_DATA``. First comes the
 largest relative error of each deterministic step; then, for spatial ICA of sub-007
 without privacy (20 components, 50 time points, samples are 4848 voxels in two public

@@ -6,9 +6,9 @@ that admit, bound, noise, mask, charge and account. It is killed if the tests of
 file fail. Survivors are listed, to be read: some change nothing that anybody could
 notice.
 
-    python -m benchmarks.mutants --each 40 --workers 2 [--only ledger]
+    python -m validation.mutants --each 40 --workers 2 [--only ledger]
 
-Writes ``benchmarks/mutants.tsv`` as it goes, and goes on from there.
+Writes ``validation/mutants.tsv`` as it goes, and goes on from there.
 """
 
 import argparse

@@ -3,8 +3,8 @@
 Of the people of `config/linked_chain`, once that study has prepared its stages
 `components` and `fusion`, in the folder that holds their data::
 
-    python -m benchmarks.chain_or_maps --epsilon 6 20 60
-    python -m benchmarks.chain_or_maps --draws 40 --chain-alone --shares 0.3 0.5 0.7
+    python -m validation.chain_or_maps --epsilon 6 20 60
+    python -m validation.chain_or_maps --draws 40 --chain-alone --shares 0.3 0.5 0.7
 
 The chain: capePCA and spatial ICA of runs, then capeCCA of how strong each network is
 in a person with the person's potentials; by default half of the budget each. Maps: how

@@ -1,6 +1,6 @@
 """Calibrate the planner: simulate studies, fit constants, print.
 
-Run ``python benchmarks/calibrate_planner.py`` from the repository, five minutes. The
+Run ``python validation/calibrate_planner.py`` from the repository, five minutes. The
 noise at the aggregator depends on the sites only through S / S_H, so one site with
 that noise stands for all; ``tests/algorithms/test_prediction.py`` runs the sites.
 """

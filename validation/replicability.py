@@ -6,9 +6,9 @@ people can be expected to do better. Means of five splits, for temporal and spat
 ABIDE (128 people at 11 sites, 200 parcels), the Haxby runs of one person, and the
 simulator's sources.
 
-    python -m benchmarks.replicability [--data ../shared/data]
+    python -m validation.replicability [--data ../shared/data]
 
-Writes ``benchmarks/replicability.tsv``; some minutes.
+Writes ``validation/replicability.tsv``; some minutes.
 """
 
 import argparse

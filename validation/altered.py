@@ -25,9 +25,9 @@ largest. ``changed`` is how often the verdict calls the altered network changed,
 ``others`` the other 19 (all, where nothing is altered), ``any`` at least one.
 ``unaltered`` are people of other sites, ``public`` the prior's own people.
 
-    python -m benchmarks.altered [--data ../shared/data]
+    python -m validation.altered [--data ../shared/data]
 
-Writes ``benchmarks/altered.tsv``; half an hour.
+Writes ``validation/altered.tsv``; half an hour.
 """
 
 import argparse
