@@ -105,8 +105,8 @@ def run(path: str, cores: int, until: str = "report", is_dry: bool = False) -> i
     """
     study, sites = workflow.open_study(path)
     if study.federation == "nvflare":
-        dry = ["-n"] if is_dry else []
-        return workflow.run(path, cores, [*dry, "--until", until])
+        limit = [] if until == "report" else ["--until", until]
+        return workflow.run(path, cores, [*["-n"] * is_dry, *limit])
     if is_dry:
         _print_due(tasks(study, sites), sites)
         workflow.preview(study, sites)
@@ -117,9 +117,8 @@ def run(path: str, cores: int, until: str = "report", is_dry: bool = False) -> i
         titles.append(title)
         print(title, flush=True)
 
-    for task in run_study(path, study, sites, cores, show):
-        if task.step == until and task.site in ("", [*sites][-1]):
-            break
+    for _ in run_study(path, study, sites, cores, show, until):
+        pass
     if not titles:
         print(f"all done before: {study.results / 'report.html'}")
     return 0
@@ -131,6 +130,7 @@ def run_study(
     sites: Sites,
     cores: int,
     show: Callable[[str], object],
+    until: str = "report",
 ) -> Iterator[Task]:
     """Run the tasks of a study that are not done; yield each task once it is done.
 
@@ -140,9 +140,13 @@ def run_study(
         The study file, its keys as read, and its sites.
     cores, show
         As of :func:`run_tasks`.
+    until
+        The last step to run.
     """
+    due = tasks(study, sites)
+    last = max(i for i, task in enumerate(due) if task.step == until)
     with _alone(path):
-        yield from run_tasks(path, tasks(study, sites), sites, cores, show)
+        yield from run_tasks(path, due[: last + 1], sites, cores, show)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,8 @@ class Task:
         Site of a step that runs at each; empty: a step over all sites, or none.
     reference
         Whether it belongs to the run without privacy.
+    listed
+        Image files by site, listed once: of a large site that takes seconds.
     """
 
     study: StudyConfig
@@ -53,6 +55,9 @@ class Task:
     stage: str = ""
     site: str = ""
     reference: bool = False
+    listed: dict[str, list[str]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     @property
     def title(self) -> str:
@@ -116,10 +121,9 @@ class Task:
             return settings + [path for stage in stages for path in stage.reported]
         kind = self.kind
         if step == "validate":
-            images = [p for name in sites for p in registry.images(study, sites, name)]
-            return settings + images + kind.public_files()
+            return settings + self._images(sites) + kind.public_files()
         if step == "prepare":
-            images = registry.images(study, sites, self.site) + self._earlier_files
+            images = self._images(sites) + self._earlier_files
             return settings + images + kind.validated_files()
         if step == "aggregate":
             before = list(study.earlier.values())[-1:]
@@ -186,12 +190,18 @@ class Task:
         if not path.is_file() or path.read_text() != self._settings(sites):
             return False
         try:
-            newest = max(os.stat(path).st_mtime_ns for path in self.inputs(sites))
-            return (
-                min(os.stat(path).st_mtime_ns for path in self.outputs(sites)) >= newest
-            )
+            newest = max(_time_of(path) for path in self.inputs(sites))
+            return min(_time_of(path) for path in self.outputs(sites)) >= newest
         except FileNotFoundError:
             return False
+
+    def _images(self, sites: Sites) -> list[str]:
+        """List the images of its site, or of all sites."""
+        names = [self.site] if self.site else list(sites)
+        for name in names:
+            if name not in self.listed:
+                self.listed[name] = registry.images(self.study, sites, name)
+        return [path for name in names for path in self.listed[name]]
 
     @property
     def _validated(self) -> list[str]:
@@ -246,18 +256,14 @@ class Task:
             settings["keys"] = study.depends(self._file_name)
         if step == "validate" or self.site:
             names = [self.site] if self.site else list(sites)
-            settings["sites"] = [
-                section(sites[name], *self.kind.site_keys[step]) for name in names
-            ]
-            if step != "reconstruct" and not registry.makes_data(
-                study.full_study, sites
-            ):
-                images = [registry.images(study, sites, name) for name in names]
-                settings["files"] = _digest(path for paths in images for path in paths)
-        elif step not in (
-            "make_data",
-            "plan",
-        ):  # results are stamped with the kind of data
+            # Privacy: people who are withdrawn, or called otherwise, are prepared anew.
+            keys = *self.kind.site_keys[step], "without", "person"
+            settings["sites"] = [section(sites[name], *keys) for name in names]
+            is_made = registry.makes_data(study.full_study, sites)
+            if step != "reconstruct" and not is_made:
+                settings["files"] = _digest(self._images(sites))
+        elif step not in ("make_data", "plan"):
+            # Results are stamped with the kind of their data.
             settings["data"] = {name: site.data for name, site in sites.items()}
         return json.dumps(settings)
 
