@@ -1,5 +1,6 @@
 """A run in one process: what is due, where it ends, and how it goes on."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,14 @@ def due() -> set[str]:
 
 
 @pytest.mark.parametrize("cores", [1, 3])
-def test_a_run_ends_after_all_sites_of_its_last_step(tiny, cores):
+def test_a_run_ends_after_all_sites_of_its_last_step(tiny, monkeypatch, cores):
+    run = one_process._run
+
+    def first_site_last(task, *options):
+        time.sleep(0.5 * (task.site == "site-0"))
+        run(task, *options)
+
+    monkeypatch.setattr(one_process, "_run", first_site_last)
     assert one_process.run(STUDY, cores, until="prepare") == 0
     assert all(map(Path.exists, map(Path, FEATURES)))
     assert not Path("results/tiny/group_desc-pca_subspace.npz").exists()
