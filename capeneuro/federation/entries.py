@@ -111,7 +111,9 @@ class ReleaseLine(LedgerEntry):
     ``request`` identifies it with the data that it was answered from; ``asked`` and
     ``reply`` are digests of the message and of what left; ``cohort`` names the people
     in the data and ``people`` those who are counted apart; ``merged`` is the ledger
-    that answered.
+    that answered. Of a secure sum in one exchange, ``sum`` is the request as all sites
+    know it, ``mask_keys`` the digest of their mask keys, and ``void`` the sum that it
+    gave up.
     """
 
     kind = "release"
@@ -138,6 +140,9 @@ class ReleaseLine(LedgerEntry):
     people: str | None = None
     cohort: str | None = None
     merged: str | None = None
+    sum: str | None = None
+    mask_keys: str | None = None
+    void: str | None = None
 
     def is_weaker_than(self, later: "ReleaseLine") -> bool:
         """Whether it was charged against less than a later release will be."""

@@ -362,6 +362,26 @@ class Ledger:
         with self.locked():
             return request in self._releases
 
+    def sums(self, mask_keys: str, site: str) -> list[ReleaseLine]:
+        """Secure sums in one exchange that a site answered under some mask keys.
+
+        Parameters
+        ----------
+        mask_keys, site
+            As in their lines.
+
+        Returns
+        -------
+        list of ReleaseLine
+            In order, those that were given up since among them.
+        """
+        with self.locked():
+            return [
+                line
+                for line in self._releases.values()
+                if (line.mask_keys, line.site, line.merged) == (mask_keys, site, None)
+            ]
+
     def promises(self) -> list[PromiseLine]:
         """Promises to the people of this ledger, in order.
 

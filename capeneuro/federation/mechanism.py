@@ -18,7 +18,7 @@ release may rest on; where sites dropped out, the mean is over the others. An al
 never knows which arm it runs in.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Literal
@@ -26,7 +26,13 @@ from typing import Any, Literal
 import numpy as np
 
 from capeneuro.federation.messages import Message, digest
-from capeneuro.federation.requests import Description, Request
+from capeneuro.federation.noise_addition import largest_total
+from capeneuro.federation.requests import (
+    COOPERATIVE_ARMS,
+    Description,
+    MaskKey,
+    Request,
+)
 from capeneuro.federation.rounds import (
     Checkpoint,
     RoundFailed,
@@ -100,8 +106,12 @@ class Mechanism:
         Records of what was released so far, void rounds included: what the privacy
         record says of each. :meth:`answer` appends to it; what a release gave is in the
         :class:`Release` that it returns.
-    roster
-        What the sites say of themselves; asked once, on first use.
+    gone
+        Sites that the operator gave up, in this order: releases after that are of the
+        others, and one that they had not answered is void.
+    roster, mask_keys
+        What the sites say of themselves, and the keys of their masks; asked once, on
+        first use.
     """
 
     study: str
@@ -116,7 +126,9 @@ class Mechanism:
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     check: Callable[[Mapping[str, Description]], None] | None = None
     releases: list[dict[str, Any]] = field(default_factory=list)
+    gone: tuple[str, ...] = ()
     roster: dict[str, Description] = field(default_factory=dict)
+    mask_keys: dict[str, bytes] = field(default_factory=dict)
 
     def describe(self, federation: Federation) -> dict[str, Description]:
         """Public descriptions of the sites of this arm.
@@ -141,38 +153,64 @@ class Mechanism:
         """
         if not self.roster:
             names = federation.names[:1] if self.arm == "local" else federation.names
-            requests = {name: {"unit": self.budget.unit} for name in names}
             key = f"roster-{self.arm}-{self.budget.unit}"
             before = self.checkpoint.read(key)
-            described: dict[str, Description] = {}
+            described: dict[str, Message] = {}
 
             def keep(name: str, reply: Message) -> None:
-                described[name] = Description.model_validate(reply)
+                Description.model_validate(reply)
+                described[name] = reply
 
-            replies = federation.ask("describe", requests, fold=keep)
-            messages = {**before, **{n: d.message for n, d in described.items()}}
+            present = [name for name in names if name not in self.gone]
+            message = {"unit": self.budget.unit}
+            messages = dict.fromkeys(present, message)
+            replies = federation.ask("describe", messages, fold=keep)
+            facts = {**before.get("roster", {}), **described}
             n_dropout = self.budget.coalition(len(names)).n_dropout
-            enough = len(described) >= len(names) - n_dropout
-            if not enough or set(names) - set(messages):
+            enough = len(described) >= len(present) - n_dropout
+            if not enough or set(names) - set(facts):
                 raise RoundFailed(replies.lost)
-            if messages != before and n_dropout:
-                self.checkpoint.write(key, messages)  # for when one of them is away
-            roster = {name: Description.parse(messages[name]) for name in names}
-            self.roster.update(roster)
+            offers = self._offers(federation, present, before.get("mask_keys", {}))
+            state = {"roster": facts, "mask_keys": offers}
+            if state != before:
+                self.checkpoint.write(key, state)  # for when one of them is away
+            self.roster.update({n: Description.parse(facts[n]) for n in names})
+            self.mask_keys.update(offers)
         return self.roster
+
+    def _offers(
+        self, federation: Federation, present: list[str], before: Mapping[str, bytes]
+    ) -> dict[str, bytes]:
+        """Mask keys of all sites, where the sums of this mechanism have masks."""
+        n_sites = len(federation.names)
+        waits = self.budget.coalition(n_sites).n_dropout == 0
+        if not waits or self.arm not in COOPERATIVE_ARMS:
+            return {}
+        offers = dict(before)
+
+        def keep(name: str, reply: Message) -> None:
+            offers[name] = MaskKey.model_validate(reply).mask_key
+
+        message = {"study": self.study}
+        messages = dict.fromkeys(present, message)
+        replies = federation.ask("mask_key", messages, fold=keep)
+        if set(federation.names) - set(offers):
+            raise RoundFailed(replies.lost)
+        return offers
 
     @property
     def threshold(self) -> int:
-        """Fewest sites that a release rests on."""
-        return len(self.roster) - self.coalition.n_dropout
+        """Fewest sites that must keep a projection."""
+        present = [name for name in self.roster if name not in self.gone]
+        return len(present) - self.budget.coalition(len(self.roster)).n_dropout
 
-    @property
-    def coalition(self) -> accounting.Coalition:
-        """Sites whose noise does not count."""
-        return self.budget.coalition(len(self.roster))
-
-    def variances(self) -> dict[str, float]:
+    def variances(self, names: Collection[str] | None = None) -> dict[str, float]:
         """Variance of each site's noise g at unit sensitivity, for this arm.
+
+        Parameters
+        ----------
+        names
+            Sites of a release; None: all of the roster.
 
         Returns
         -------
@@ -184,9 +222,11 @@ class Mechanism:
         ---------
         Enough noise for every site's promise, from :func:`.cape.arm_variances`.
         """
-        mu = [self.mu_factors.get(s, 1.0) / self.noise_multiplier for s in self.roster]
-        gamma = cape.arm_variances(self.arm, mu, self.noise_ratio, self.coalition)
-        return dict(zip(self.roster, gamma.tolist(), strict=True))
+        names = self.roster if names is None else names
+        mu = [self.mu_factors.get(s, 1.0) / self.noise_multiplier for s in names]
+        coalition = self.budget.coalition(len(names))
+        gamma = cape.arm_variances(self.arm, mu, self.noise_ratio, coalition)
+        return dict(zip(names, gamma.tolist(), strict=True))
 
     def clip(self, bound: float) -> float:
         """Bound that one unit's part is clipped to in this arm; none without privacy.
@@ -259,17 +299,12 @@ class Mechanism:
             "arm": self.arm,
             "unit": self.budget.unit,
             "relation": self.budget.relation,
-            "variances": self.variances(),
             "n_colluding": self.budget.n_colluding,
-            "survivor_threshold": self.threshold,
             "consistency": self.consistency,
             "noise_ratio": self.noise_ratio,
             "noise": self.noise,
-            "attempt": 0,
-            "roster": {name: site.message for name, site in roster.items()},
         }
-        request = Request.parse(message)
-        total, survivors = self._gather(federation, request)
+        request, total, survivors = self._gather(federation, message)
         # Weights over those who are in the sum; exactly 1 where nobody is missing.
         n_here = sum(roster[name].n_units for name in survivors)
         survivor_factor = request.n_units / n_here
@@ -293,7 +328,7 @@ class Mechanism:
         else:
             h = ring.grid(list(gamma.values()), t, total.size, self.noise)
             value = ring.from_ring(total, h)
-        largest = max(self.mu_factors.get(name, 1.0) for name in roster)
+        largest = max(self.mu_factors.get(name, 1.0) for name in request.roster)
         mu = largest / self.noise_multiplier
         return Release(
             value=survivor_factor * value,
@@ -304,17 +339,82 @@ class Mechanism:
         )
 
     def _gather(
+        self, federation: Federation, message: Message
+    ) -> tuple[Request, np.ndarray, list[str]]:
+        """Sum of a round; a void one is attempted again while the promise lasts.
+
+        Sites that were given up may have been in earlier rounds, which stay as they
+        were; a round that began with one of them and did not end is void.
+        """
+        for n_gone in range(len(self.gone)):
+            form = self._of_roster(message, self.gone[:n_gone])
+            if self.checkpoint.read(_link(form)):  # the round began with these
+                request = self._linked(form)
+                if "total" in self.checkpoint.read(request.digest):
+                    return request, *self._ask(federation, request)
+                self._give_up(request)
+        for attempt in count():
+            form = self._of_roster({**message, "attempt": attempt}, self.gone)
+            request = self._linked(form)
+            try:
+                return request, *self._ask(federation, request)
+            except RoundVoid:
+                self._give_up(request)
+
+    def _give_up(self, request: Request) -> None:
+        """Record a void round; raise RoundVoid if the promise pays for no other."""
+        self._record(request, 0, None, [])
+        if len(self.releases) >= (self.n_releases or 0):
+            raise RoundVoid({"round": "void: the promise pays for no other attempt"})
+
+    def _ask(
         self, federation: Federation, request: Request
     ) -> tuple[np.ndarray, list[str]]:
-        """Sum of a round; a void one is attempted again while the promise lasts."""
-        for attempt in count():
-            attempted = Request.parse({**request.message, "attempt": attempt})
-            try:
-                return gather(federation, attempted, self.checkpoint)
-            except RoundVoid:
-                self._record(request, 0, None, [])
-                if len(self.releases) >= (self.n_releases or 0):
-                    raise
+        """Sum of one attempt, and the sites in it."""
+
+        def is_sum(total: np.ndarray) -> bool:
+            """Whether a sum is no larger than statistics and noise can be."""
+            query, parameters = QUERIES[request.query], request.parameters
+            t = query.sensitivity(request.n_units, request.relation, parameters)
+            gamma = [t**2 * v for v in request.variances.values()]
+            h = ring.grid(gamma, t, total.size, self.noise)
+            steps = np.abs(total.view(np.int64)).max(initial=0)
+            return steps <= largest_total(request, t, h)
+
+        return gather(federation, request, self.checkpoint, self.mask_keys, is_sum)
+
+    def _of_roster(self, message: Message, gone: Collection[str]) -> Message:
+        """Complete a request for the sites that are not gone."""
+        roster = {n: site for n, site in self.roster.items() if n not in gone}
+        coalition = self.budget.coalition(len(roster))
+        return {
+            "attempt": 0,
+            **message,
+            "variances": self.variances(roster),
+            "survivor_threshold": len(roster) - coalition.n_dropout,
+            "roster": {name: site.message for name, site in roster.items()},
+        }
+
+    def _linked(self, message: Message) -> Request:
+        """Name the request before this one; the same whenever it is made again."""
+        request = Request.parse(message)
+        if request.is_exact or request.does_without_lost:
+            return request
+        place, link = _link(message), self.checkpoint.read(_link(message))
+        if link:
+            return Request.parse({**message, **link})
+        chain = f"last-{digest(self.mask_keys)[:16]}"
+        last = self.checkpoint.read(chain)
+        link = {"after": last.get("request", ""), "void": ""}
+        if last and set(last["roster"]) > set(request.roster):
+            is_over = "total" in self.checkpoint.read(last["request"])
+            if not is_over:  # somebody who is gone now did not answer it
+                link = {"after": last["after"], "void": last["request"]}
+        request = Request.parse({**message, **link})
+        self.checkpoint.write(place, link)
+        state = {"request": request.digest, "after": link["after"]}
+        self.checkpoint.write(chain, {**state, "roster": list(request.roster)})
+        return request
 
     def project(
         self,
@@ -372,7 +472,8 @@ class Mechanism:
         clip = float(parameters["clip"])
         bounded = np.isfinite(clip)
         gamma = list(request.variances.values())
-        views = cape.views(self.arm, gamma, self.noise_ratio, self.coalition)
+        coalition = self.budget.coalition(len(request.roster))
+        views = cape.views(self.arm, gamma, self.noise_ratio, coalition)
         sites = {}
         for k, (name, site) in enumerate(request.roster.items()):
             t = query.sensitivity(site.n_units, request.relation, parameters)
@@ -395,3 +496,8 @@ class Mechanism:
                 "sites": sites,
             }
         )
+
+
+def _link(message: Message) -> str:
+    """Place in the checkpoint of what a request follows."""
+    return f"link-{digest(message)}"

@@ -123,6 +123,10 @@ class Request(Form):
         Of the secure sum.
     roster
         What every site says of itself.
+    after, void
+        In a sum in one exchange the digest of the request before this one in its
+        study; and of one that was given up, because a site that it named is gone.
+        Empty: there is none.
     """
 
     rule = "form of the request"
@@ -143,6 +147,8 @@ class Request(Form):
     noise_ratio: float = Field(ge=0, lt=1e30)
     noise: Literal["rounded", "exact"]
     roster: dict[str, Description]
+    after: str = ""
+    void: str = ""
 
     @cached_property
     def digest(self) -> str:
@@ -174,6 +180,17 @@ class Request(Form):
         """Whether a site relies on the noise of others."""
         return self.arm in COOPERATIVE_ARMS
 
+    @property
+    def waits_for_all(self) -> bool:
+        """Whether it is a secure sum in one exchange, which every site must answer."""
+        everyone = self.survivor_threshold == len(self.roster)
+        return self.is_cooperative and everyone
+
+    @property
+    def does_without_lost(self) -> bool:
+        """Whether it is a secure sum in four exchanges, in which sites may lack."""
+        return self.is_cooperative and not self.waits_for_all
+
 
 Asked = Annotated[Request, BeforeValidator(Request.parse)]
 
@@ -182,6 +199,12 @@ class Describe(Form):
     """Ask for public facts, sizes in one unit."""
 
     unit: Unit
+
+
+class AskMaskKey(Form):
+    """Ask for the key that the masks of a study's sums derive from."""
+
+    study: str
 
 
 class Project(Form):
@@ -206,9 +229,14 @@ class Share(Form):
 
 
 class Release(Form):
-    """Ask for the answer; the last two in the arms with a secure sum alone."""
+    """Ask for the answer.
+
+    A secure sum in one exchange has the mask keys of all sites of the study; one in
+    four has the keys that they advertised for it, and what they sealed for this one.
+    """
 
     request: Asked
+    mask_keys: dict[str, bytes] = {}
     advertised: dict[str, bytes] = {}
     sealed: dict[str, bytes] = {}
 
@@ -232,10 +260,16 @@ class Nothing(Form):
     """An acknowledgment."""
 
 
-class Keys(Form):
-    """Public keys for one secure sum, 160 bytes, signed; None in arms without one."""
+class MaskKey(Form):
+    """Public key of a site's masks in one study, signed, 96 bytes."""
 
-    keys: bytes | None = None
+    mask_key: bytes
+
+
+class Keys(Form):
+    """Public keys for one secure sum in four exchanges, 160 bytes, signed."""
+
+    keys: bytes
 
 
 class Boxes(Form):
@@ -302,6 +336,11 @@ PROTOCOL: Mapping[str, Task] = {
         "Public facts: the number of persons, or of samples where the unit is the "
         "sample, and a keyed digest that tells only whether the data changed.",
     ),
+    "mask_key": Task(
+        AskMaskKey,
+        MaskKey,
+        "Nothing leaves but a public key, which derives from no data.",
+    ),
     "project": Task(
         Project,
         Nothing,
@@ -311,8 +350,7 @@ PROTOCOL: Mapping[str, Task] = {
     "advertise": Task(
         Advertise,
         Keys,
-        "Nothing leaves but public keys, and those in arms with a secure sum alone; "
-        "every rule and the ceiling are checked first.",
+        "Nothing leaves but public keys; every rule and the ceiling are checked first.",
     ),
     "share": Task(
         Share,

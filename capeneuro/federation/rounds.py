@@ -1,14 +1,14 @@
-"""One round at the aggregator: what the sites' answers add up to, whoever is lost.
+"""One round at the aggregator: what the sites' answers add up to.
 
-A round of a cooperative arm is a secure sum (:mod:`.secagg`): advertise,
-share, release, and unmask, with the survivors fixed once in between. The other private
-arms have advertise and release: in all of them who refuses does so before any site is
-charged. Sites that are
-lost on the way are left out as long as the survivor threshold remains. What another run
-needs to go on with the same round is written before the sites act on it, so a killed
-aggregator neither asks a finished round again nor fixes other survivors. A round that
-cannot be finished any more is void: it stays charged, and another attempt is another
-release.
+A round is one exchange: the request goes to every site, and the answers are added as
+they arrive. A site that is missing is waited for: asked again, it sends what it would
+have sent. A study may instead do without lost sites; then a round of a cooperative arm
+takes four exchanges (:mod:`.secagg.protocol`): advertise, share, release, and unmask,
+with the survivors fixed once in between, as long as the survivor threshold remains.
+What another run needs to go on with the same round is written before the sites act on
+it, so a killed aggregator neither asks a finished round again nor fixes other
+survivors. A round that cannot be finished any more is void: it stays charged, and
+another attempt is another release.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,6 +37,8 @@ from capeneuro.federation.transport import Federation
 TRIES = 3
 # Rules of sites that will never answer this round: the aggregator lost its checkpoint.
 USED = ("another form of an answered request", "other survivors than before")
+# Where masks do not cancel: what a site was told, or remembers, is not what others do.
+NO_SUM = "masks do not cancel"
 PARTS = {"cape": {"noisy", "masked"}, "secure_sum": {"masked"}}
 
 
@@ -160,7 +162,11 @@ class Round:
 
 
 def gather(
-    federation: Federation, request: Request, checkpoint: Checkpoint
+    federation: Federation,
+    request: Request,
+    checkpoint: Checkpoint,
+    mask_keys: Mapping[str, bytes] | None = None,
+    is_sum: Callable[[np.ndarray], bool] = lambda _: True,
 ) -> tuple[np.ndarray, list[str]]:
     """Sum of the sites' answers to a request, and the sites that are in it.
 
@@ -172,6 +178,10 @@ def gather(
         What they are asked.
     checkpoint
         Where finished and unfinished rounds are kept, so that another run goes on.
+    mask_keys
+        By site of the study what it offered, for a secure sum in one exchange.
+    is_sum
+        Whether ring integers can be such a sum: not where masks are left in them.
 
     Returns
     -------
@@ -202,7 +212,10 @@ def gather(
         raise RoundVoid({"round": "void: an earlier run gave it up"})
     if state.total is None:
         try:
-            state = _secure_sum(federation, request, checkpoint, state)
+            if request.does_without_lost:
+                state = _four_exchanges(federation, request, checkpoint, state)
+            else:
+                state = _one_exchange(federation, request, mask_keys or {}, is_sum)
         except RoundFailed as error:
             before = Round.read(checkpoint, request)
             # Boxes that are kept and do not open will not open the next time either.
@@ -216,20 +229,34 @@ def gather(
     return state.total, state.survivors
 
 
-def _secure_sum(
+def _one_exchange(
+    federation: Federation,
+    request: Request,
+    mask_keys: Mapping[str, bytes],
+    is_sum: Callable[[np.ndarray], bool],
+) -> Round:
+    """Ask every site for its release; the sum of all, whose masks cancel."""
+    message: Message = {"request": request.message}
+    if request.waits_for_all:
+        message["mask_keys"] = dict(mask_keys)
+    sums = _release(federation, request, dict.fromkeys(request.roster, message))
+    if not request.is_cooperative:
+        return Round(total=sums.noisy, survivors=sums.survivors)
+    total = sums.masked if sums.noisy is None else sums.noisy - sums.masked
+    if not is_sum(total):
+        raise RoundFailed({"sum": f"refused: {NO_SUM}"})
+    return Round(total=total, survivors=sums.survivors)
+
+
+def _four_exchanges(
     federation: Federation, request: Request, checkpoint: Checkpoint, state: Round
 ) -> Round:
-    """Bring a round to its end from where it was: its total and its survivors."""
-    # With all sites in every exchange, asking again gives the same; nothing to keep.
-    keep = request.survivor_threshold < len(request.roster)
-    if not request.is_cooperative:
-        sums = _release(federation, request, _admitted(federation, request))
-        return Round(total=sums.noisy, survivors=sums.survivors)
+    """Bring a round to its end from where it was, without the sites that are lost."""
     if state.survivors is None:
         if state.sealed is None:
             state = _agree(federation, request)
-        if keep:  # before any site answers to these keys
-            state = _tried(checkpoint, request, state)
+        # Before any site answers to these keys.
+        state = _tried(checkpoint, request, state)
         message = {"request": request.message, "advertised": state.advertised}
         messages = {n: {**message, "sealed": box} for n, box in state.sealed.items()}
         sums = _release(federation, request, messages)
@@ -240,8 +267,8 @@ def _secure_sum(
             survivors=sums.survivors,
             tries=0,
         )
-    if keep:  # before any site is told who survived
-        state = _tried(checkpoint, request, state)
+    # Before any site is told who survived.
+    state = _tried(checkpoint, request, state)
     total = state.masked - _leftover(federation, request, state)
     if state.noisy is not None:
         # Masks cancel: total is T = sum e; sum(noisy) - T = sum (u + g).
@@ -252,16 +279,6 @@ def _secure_sum(
 def _tried(checkpoint: Checkpoint, request: Request, state: Round) -> Round:
     """Keep a state, and that its exchange is tried once more."""
     return replace(state, tries=state.tries + 1)._write(checkpoint, request)
-
-
-def _admitted(federation: Federation, request: Request) -> dict[str, Message]:
-    """Messages to the sites that will not refuse, before any of them is charged."""
-    t, message = request.survivor_threshold, {"request": request.message}
-    messages = dict.fromkeys(request.roster, message)
-    admitting = ask_enough(
-        federation, t, "advertise", messages, lambda _, reply: _check(reply == {})
-    )
-    return dict.fromkeys(admitting, message)
 
 
 def _agree(federation: Federation, request: Request) -> Round:

@@ -52,6 +52,11 @@ class Limits:
         empty: by the study that a request names.
     stages
         Identities of the study's stages, whose releases that promise counts, too.
+    made_from
+        Identity of the stage whose results this one's features are made from; empty:
+        there is none.
+    mask_keys
+        Public mask key of each site in the manifest; None: those that sites signed.
     """
 
     kind: Kind = "private"
@@ -63,6 +68,8 @@ class Limits:
     agreed: str = ""
     lineage: str = ""
     stages: tuple[str, ...] = ()
+    made_from: str = ""
+    mask_keys: Mapping[str, bytes] | None = None
 
 
 def admit(
@@ -139,7 +146,7 @@ def admit(
         "sites that were not agreed on": (
             not cooperative
             or limits.roster is None
-            or _agreed(limits.roster, request.keys)
+            or _agreed(limits.roster, request.keys, some=request.waits_for_all)
         ),
         # Privacy: sizes and kinds are the sites' own word, not the aggregator's.
         "statements of the roster": not cooperative
@@ -187,8 +194,13 @@ def _losses(
     return cape.views(arm, gamma, ratio, coalition)["aggregator_and_colluders"].tolist()
 
 
-def _agreed(pins: Mapping[str, bytes | None], keys: Mapping[str, bytes]) -> bool:
-    """Whether a roster has the agreed names, and the agreed keys where pinned."""
-    return set(pins) == set(keys) and all(
-        key in (None, keys[name]) for name, key in pins.items()
-    )
+def _agreed(
+    pins: Mapping[str, bytes | None], keys: Mapping[str, bytes], some: bool
+) -> bool:
+    """Whether a roster has the agreed names, and the agreed keys where pinned.
+
+    ``some``: or some of the names. Who is gone brings no noise, and what is asked of
+    those who remain is noised and charged for their number.
+    """
+    names = set(pins) >= set(keys) if some else set(pins) == set(keys)
+    return names and all(pins[name] in (None, key) for name, key in keys.items())

@@ -2,10 +2,10 @@
 
 :data:`.requests.PROTOCOL` is all that may be asked, and all that leaves: what the
 method of a task returns may leave the site, nothing else may, and tests pin the list
-and the fields. A release in the
-cooperative arms is a secure sum in four exchanges (:mod:`.secagg`): ``advertise``,
-``share``, ``release``, ``unmask``; in the other private arms ``advertise`` comes before
-``release`` as well, so that who refuses does so before any site is charged. An error
+and the fields. A release is one exchange, ``release``; in the cooperative arms it is a
+secure sum that all sites must answer (:mod:`.secagg.one_exchange`). Where a study does
+without lost sites it takes four: ``advertise``, ``share``, ``release``, ``unmask``
+(:mod:`.secagg.protocol`). An error
 leaves as a code and the name of a rule, never as text. Sites enforce, the aggregator
 only asks (:mod:`.rules`): a site refuses queries it does not know, noise below its
 floor, a charge beyond its ceiling, a unit weaker than its own, a smaller number of
@@ -17,10 +17,12 @@ import hashlib
 import logging
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from capeneuro.federation import requests
 from capeneuro.federation.entries import ReleaseLine, SurvivorsLine
@@ -38,11 +40,13 @@ from capeneuro.federation.requests import (
     PROTOCOL,
     Advertise,
     Answer,
+    AskMaskKey,
     Boxes,
     Confirm,
     Describe,
     Description,
     Keys,
+    MaskKey,
     Nothing,
     Project,
     Refused,
@@ -54,8 +58,8 @@ from capeneuro.federation.requests import (
     Unmask,
 )
 from capeneuro.federation.rules import Limits, admit
+from capeneuro.federation.secagg import masking, one_exchange, signing
 from capeneuro.federation.secagg import protocol as secagg
-from capeneuro.federation.secagg import signing
 from capeneuro.privacy import noise
 from capeneuro.privacy.accounting import Unit
 from capeneuro.privacy.blocks import Block, people
@@ -106,6 +110,12 @@ def empty(n_samples: Mapping[str, int]) -> str:
     return min((person for person, n in n_samples.items() if n < 1), default="")
 
 
+def _check_four_exchanges(request: Request) -> None:
+    """Refuse an exchange that the request's kind of sum does not have."""
+    if not request.does_without_lost:
+        raise Refused("exchange of another kind of sum")
+
+
 class Site:
     """One data holder in a federation.
 
@@ -126,6 +136,9 @@ class Site:
         People in a block of sums; more than 1 only where each has one sample.
     longest
         Public number of samples that nobody has more of; None: not bounded.
+    mask_key
+        Secret key of its masks, made for one manifest; None: derived from the key of
+        the ledger for each study, where all sites are in one process.
 
     Raises
     ------
@@ -145,6 +158,7 @@ class Site:
         seed: int | None = None,
         together: int = 1,
         longest: int | None = None,
+        mask_key: X25519PrivateKey | None = None,
     ) -> None:
         if limits.kind == "private" and (seed is not None or ledger.folder is None):
             raise ValueError(
@@ -166,6 +180,8 @@ class Site:
         self._limits = limits
         self._digest = digest
         self._seed, self._together = seed, together
+        self._mask_key = mask_key
+        self._pair_secrets: dict[tuple[bytes, bytes], bytes] = {}
         self._longest = longest or max(self._n_samples.values(), default=1)
         self._quanta: dict[tuple[Any, ...], float] = {}
         self._reduced: np.ndarray | None = None
@@ -346,6 +362,38 @@ class Site:
         signature = self._ledger.key.sign(statement)
         return description.model_copy(update={"signature": signature})
 
+    def mask_key(self, message: AskMaskKey) -> MaskKey:
+        """Offer the public key of its masks in a study's sums, signed.
+
+        Parameters
+        ----------
+        message
+            ``study``: identity of the study, or of its stage.
+
+        Returns
+        -------
+        MaskKey
+            The same in all stages of a study.
+
+        Guarantee
+        ---------
+        Nothing leaves but a public key and a signature of it.
+        """
+        key = self._secret_mask_key(message.study)
+        agreed = self._limits.agreed
+        offer = one_exchange.offer(key, self._ledger.key, agreed, self.name)
+        return MaskKey(mask_key=offer)
+
+    def _secret_mask_key(self, study: str) -> X25519PrivateKey:
+        """Secret key of its masks in a study."""
+        if self._mask_key is not None:
+            return self._mask_key
+        # Privacy: sites may share a ledger and its key, never a mask.
+        lineage = self._limits.lineage or study
+        info = f"mask key\0{lineage}\0{self.name}".encode()
+        secret = masking.derive(self._ledger.key.private_bytes_raw(), info)
+        return X25519PrivateKey.from_private_bytes(secret)
+
     def project(self, message: Project) -> Nothing:
         """Keep ``V' (x / norm_bound - center)`` of samples for the queries to come.
 
@@ -385,7 +433,7 @@ class Site:
         return Nothing()
 
     def advertise(self, message: Advertise) -> Keys:
-        """Agree to a request, and offer keys for its secure sum.
+        """Agree to a request, and offer keys for its secure sum in four exchanges.
 
         Every rule and the ceiling are checked here, so that a site that will refuse
         does so before any other has spent anything.
@@ -398,7 +446,7 @@ class Site:
         Returns
         -------
         Keys
-            For this sum; None in the arms without a secure sum.
+            For this sum.
 
         Raises
         ------
@@ -419,8 +467,7 @@ class Site:
         ):
             limits = self._limits
             self._ledger.check(self._entry(request, mu), limits.promise, limits.stages)
-        if not request.is_cooperative:
-            return Keys()
+        _check_four_exchanges(request)
         return Keys(keys=secagg.advertise(self._party(request)))
 
     def share(self, message: Share) -> Boxes:
@@ -449,6 +496,7 @@ class Site:
         threshold tell nothing even in clear.
         """
         self._admit(message.request)
+        _check_four_exchanges(message.request)
         # Privacy: read once; a word that changed without the keys would tell itself.
         before = self._fixed_before(message.request)
         party = self._party(message.request, before)
@@ -465,8 +513,9 @@ class Site:
         Parameters
         ----------
         message
-            ``request``; in the cooperative arms also ``advertised``, and ``sealed``:
-            what each other site shared with this one.
+            ``request``; of a secure sum in one exchange also ``mask_keys``, of one in
+            four ``advertised``, and ``sealed``: what each other site shared with this
+            one.
 
         Returns
         -------
@@ -481,8 +530,9 @@ class Site:
         BudgetExceeded
             If the charge would go beyond the ceiling, or the study's promise.
         Mismatch
-            If what the other sites advertised or sealed is not theirs for this sum; if
-            one of them saw this site in a release that its ledger does not know.
+            If what the other sites offered, advertised or sealed is not theirs for this
+            study or sum; if one of them saw this site in a release that its ledger does
+            not know.
 
         Guarantee
         ---------
@@ -493,6 +543,8 @@ class Site:
         """
         request = message.request
         query, mu = self._admit(request)
+        if request.waits_for_all:
+            self._check_keys(message)
         weight = self._n_units(request.unit) / request.n_units
         if request.is_exact:
             return Answer(noisy=weight * self._mean(query, request))
@@ -502,6 +554,9 @@ class Site:
         )
         stored = self._ledger.stored(answer_id)
         if stored is None:
+            entry = self._entry(request, mu)
+            if request.waits_for_all:
+                entry = self._follows(message, entry)
             u = weight * self._mean(query, request)
             # The same expression as the aggregator's: its grid must be bit-equal.
             t = query.sensitivity(request.n_units, request.relation, request.parameters)
@@ -510,7 +565,7 @@ class Site:
             stored = self._ledger.charge(
                 answer_id,
                 self._subjects,
-                self._entry(request, mu),
+                entry,
                 reply,
                 packed_request,
                 self._limits.promise,
@@ -590,8 +645,8 @@ class Site:
             raise Refused("survivors of a request that was not answered")
         release_request = Release.parse(unpack(stored.asked))
         request, survivors = release_request.request, message.survivors
-        if not request.is_cooperative:
-            raise Refused("survivors of a request without a secure sum")
+        if not request.does_without_lost:
+            raise Refused("survivors of a request that all sites must answer")
         # Privacy: another study's aggregator has no say in this one's sums.
         self._check_rules(request)
         party = self._party(request)
@@ -700,17 +755,104 @@ class Site:
         noise_draw = perturb(u, sensitivity, request, self.name, self._normal)
         if not request.is_cooperative:
             return Answer(noisy=noise_draw.f)
-        masks = secagg.masks(
-            self._party(request),
-            advertised=message.advertised,
-            sealed=message.sealed,
-            size=u.size,
-            knows=lambda word: self._ledger.knows(self._answer_id(word.hex())),
-        )
+        masks = self._masks(message, u.size)
         if noise_draw.e is None:
             return Answer(masked=noise_draw.f + masks)
         e = noise_draw.e
         return Answer(noisy=noise_draw.f + e, masked=e + masks)
+
+    def _masks(self, message: Release, size: int) -> np.ndarray:
+        """Masks of a secure sum, in one exchange or in four."""
+        request = message.request
+        if request.does_without_lost:
+            return secagg.masks(
+                self._party(request),
+                advertised=message.advertised,
+                sealed=message.sealed,
+                size=size,
+                knows=lambda word: self._ledger.knows(self._answer_id(word.hex())),
+            )
+        key = self._secret_mask_key(request.study)
+        secrets = {
+            partner: self._pair_secret(key, partner, message.mask_keys[partner])
+            for partner in request.roster
+            if partner != self.name
+        }
+        # Privacy: the whole request and what this site answered last are the context,
+        # so no mask serves two vectors, and none cancels where memories differ.
+        context = one_exchange.context(
+            request.digest,
+            one_exchange.digest_of_keys(message.mask_keys),
+            self._last_sums(message),
+        )
+        return one_exchange.masks(secrets, self.name, context, size)
+
+    def _pair_secret(
+        self, key: X25519PrivateKey, partner: str, offered: bytes
+    ) -> bytes:
+        """Secret in common with another site, agreed on once."""
+        public = offered[: one_exchange.KEY_BYTES]
+        place = key.private_bytes_raw(), public
+        if place not in self._pair_secrets:
+            secret = one_exchange.agree(key, self.name, partner, public)
+            self._pair_secrets[place] = secret
+        return self._pair_secrets[place]
+
+    def _check_keys(self, message: Release) -> None:
+        """Refuse mask keys that are not the sites' own for this study."""
+        offers, limits = message.mask_keys, self._limits
+        one_exchange.check_offers(message.request.keys, limits.agreed, offers)
+        if limits.mask_keys is not None:
+            # Privacy: a key of before a revision may have been stolen since.
+            keys = {n: offer[: one_exchange.KEY_BYTES] for n, offer in offers.items()}
+            if keys != limits.mask_keys:
+                raise Refused("mask keys that were not agreed on")
+
+    def _sums(self, message: Release) -> list[ReleaseLine]:
+        """Sums that this site answered under the mask keys of a request."""
+        keys = one_exchange.digest_of_keys(message.mask_keys)
+        return self._ledger.sums(keys, self.name)
+
+    def _last_sums(self, message: Release) -> dict[str, str]:
+        """Sum that was answered last in the request's stage and the one before it.
+
+        Sums that were given up are left out: not all sites answered them.
+        """
+        stages = {message.request.study, self._limits.made_from}
+        lines = self._sums(message)
+        void = {message.request.void, *(line.void for line in lines)}
+        return {
+            line.study: line.sum
+            for line in lines
+            if line.study in stages and line.sum not in void
+        }
+
+    def _follows(self, message: Release, entry: ReleaseLine) -> ReleaseLine:
+        """Refuse a request that does not follow what was answered; its line if it does.
+
+        An honest aggregator's names a request that a restored ledger does not have.
+        What it gives up is the last one alone, of sites of which one is gone now.
+        """
+        request, lines = message.request, self._sums(message)
+        known = {line.sum: line for line in lines}
+        # Privacy: what is not known was forgotten, and would be spent again.
+        if request.after and request.after not in known:
+            raise Refused("a release that this ledger does not know")
+        if line := known.get(request.void):
+            stored = self._ledger.stored(line.request)
+            before = Release.parse(unpack(stored.asked)).request.roster
+            of_stage = [e.sum for e in lines if e.study == request.study]
+            if (
+                of_stage[-1] != request.void
+                or not before.keys() > request.roster.keys()
+            ):
+                raise Refused("a release that was not given up")
+        return replace(
+            entry,
+            sum=request.digest,
+            mask_keys=one_exchange.digest_of_keys(message.mask_keys),
+            void=request.void or None,
+        )
 
     def _signed(self, request: Request, answer: Answer) -> bytes:
         """Pack an answer with its signature, by which a change on the way shows."""

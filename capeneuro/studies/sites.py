@@ -590,6 +590,7 @@ def open_site(
         agreed=parties,
         lineage=lineage,
         stages=stages_of(study),
+        made_from=study.earlier[study.handed.of].identity if study.handed else "",
     )
     people = files.Features(study.private(name) / "projected.npz")
     # Features may be prepared under another site file, or another limit.
@@ -630,8 +631,10 @@ def _agreed(study: StudyConfig) -> dict[str, Any]:
     if study.arm in COOPERATIVE_ARMS:
         fields |= {
             "n_colluding": study.n_colluding,
-            "survivor_threshold": study.survivor_threshold,
             "consistency": study.consistency,
             "noise_ratio": study.noise_ratio,
+            "waits_for_all": study.survivor_threshold == len(study.sites),
         }
+        if not fields["waits_for_all"]:
+            fields["survivor_threshold"] = study.survivor_threshold
     return fields

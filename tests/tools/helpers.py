@@ -163,6 +163,9 @@ def agree(sites: Mapping[str, Site], asked: dict[str, Any]) -> dict[str, Any]:
     one = {"request": asked}
     if asked["arm"] not in COOPERATIVE_ARMS:
         return dict.fromkeys(sites, one)
+    if asked["survivor_threshold"] == len(asked["roster"]):
+        one = {**one, "mask_keys": mask_keys(sites, asked)}
+        return dict.fromkeys(sites, one)
     replies = {n: s.answer("advertise", one) for n, s in sites.items()}
     one = {**one, "advertised": {n: r.get("keys", b"") for n, r in replies.items()}}
     boxes = {n: s.answer("share", one).get("sealed", {}) for n, s in sites.items()}
@@ -170,6 +173,12 @@ def agree(sites: Mapping[str, Site], asked: dict[str, Any]) -> dict[str, Any]:
         to: {**one, "sealed": {n: boxes[n].get(to, b"") for n in boxes if n != to}}
         for to in sites
     }
+
+
+def mask_keys(sites: Mapping[str, Site], asked: dict[str, Any]) -> dict[str, bytes]:
+    """What each of ``sites`` offers for the masks of a study."""
+    message = {"study": asked["study"]}
+    return {n: s.answer("mask_key", message)["mask_key"] for n, s in sites.items()}
 
 
 def release(sites: Mapping[str, Site], asked: dict[str, Any]) -> dict[str, Any]:
@@ -182,6 +191,8 @@ def total_mask(
     sites: Mapping[str, Site], asked: dict[str, Any], size: int
 ) -> np.ndarray:
     """Masks that are left in the sum of a release by all ``sites``, by unmasking."""
+    if asked["survivor_threshold"] == len(asked["roster"]):
+        return np.zeros(size, np.uint64)
     keys = agree(sites, asked)[next(iter(sites))]["advertised"]
     message = {"request": digest(asked), "survivors": list(sites)}
     shares = {n: s.answer("unmask", message)["shares"] for n, s in sites.items()}

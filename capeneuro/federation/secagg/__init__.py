@@ -1,7 +1,9 @@
 """Secure sums [Bonawitz et al. 2017]: the aggregator learns a sum and nothing else.
 
+one_exchange
+    A sum in which every site must answer: one message to a site, one back.
 protocol
-    The four exchanges, and what each party does in them.
+    A sum that does without lost sites: four exchanges, and who does what in them.
 masking
     Masks that cancel in the sum.
 shamir

@@ -1,6 +1,6 @@
 """What sites sign with their long-term keys (Ed25519).
 
-Keys of a sum, who survived it, answers, and what a site says of itself in a roster.
+Keys of a study or a sum, who survived it, answers, and what a site says of itself.
 
 Each statement names its kind, its secure sum and its site, so no signature serves
 another purpose.
@@ -32,6 +32,27 @@ def of_keys(context: bytes, name: str, keys: bytes) -> bytes:
         The statement to sign.
     """
     return b"capeneuro keys\0" + context + name.encode() + b"\0" + keys
+
+
+def of_mask_key(agreed: str, name: str, key: bytes) -> bytes:
+    """A site offers this key for the masks of a study.
+
+    Parameters
+    ----------
+    agreed
+        What all parties agreed on; see :class:`.rules.Limits`.
+    name
+        The site's.
+    key
+        Its public mask key, 32 bytes.
+
+    Returns
+    -------
+    bytes
+        The statement to sign.
+    """
+    digest = hashlib.sha256(agreed.encode()).digest()
+    return b"capeneuro mask key\0" + digest + name.encode() + b"\0" + key
 
 
 def of_survivors(context: bytes, survivors: Iterable[str]) -> bytes:
