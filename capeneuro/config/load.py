@@ -85,7 +85,7 @@ def load_study(path: Path | str, stage: str = "") -> StudyConfig:
 def _check_folder(path: Path, study: StudyConfig) -> None:
     """Refuse a study whose files are in another folder, and name that folder."""
     # Over a network the aggregator has no site's file.
-    if study.federation == "nvflare" or any(site.exists() for site in study.sites):
+    if study.is_apart or any(site.exists() for site in study.sites):
         return
     for folder in path.resolve().parents:
         if all((folder / site).is_file() for site in study.sites):

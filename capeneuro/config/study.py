@@ -120,10 +120,11 @@ class StudyConfig(Section):
     """Name; results go to results/<study>/, features to private/<site>/<study>/."""
     sites: list[Annotated[Path, AfterValidator(_inside)]]
     """The site files, at least two, all inside this folder."""
-    federation: Literal["in-process", "nvflare"] = "in-process"
+    federation: Literal["in-process", "nvflare", "files"] = "in-process"
     """Where the sites work: all in one process on this machine, or each at its own
-    institution over NVIDIA FLARE. With `nvflare` each party has its own site file
-    alone, named after the site; see docs/federation.md."""
+    institution: over NVIDIA FLARE, or by files that people carry. With `nvflare` and
+    `files` each party has its own site file alone, named after the site; see
+    docs/federation.md and docs/by-files.md."""
     aggregator: Literal["independent"] | Label | None = None
     """Where the aggregator sits: `independent`, at no site; or the name of the site
     that also runs it, which then is one colluding site more; null: as if at a site."""
@@ -180,15 +181,20 @@ class StudyConfig(Section):
         odd = [s for s in stems if not re.fullmatch(LABEL, s) or stems.count(s) > 1]
         if odd:
             fail(
-                "sites: with federation: nvflare each file is named after its site, "
-                f"and no two sites are alike, got {', '.join(sorted(set(odd)))}"
+                f"sites: with federation: {self.federation} each file is named after "
+                f"its site, and no two sites are alike, got {', '.join(sorted(set(odd)))}"
             )
         if self.computes_mask:
             fail(
-                "space.mask: no party of federation: nvflare has all images, got "
-                "'computed'; give a public mask"
+                f"space.mask: no party of federation: {self.federation} has all "
+                "images, got 'computed'; give a public mask"
             )
         return self
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether sites work at their own institutions, by network or by files."""
+        return self.federation != "in-process"
 
     @property
     def together(self) -> int:

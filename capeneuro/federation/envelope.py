@@ -173,6 +173,9 @@ class Gate:
         ``(what, message) -> bytes`` of the largest answer, from public numbers alone.
     ping
         ``message -> answer`` of a first call, which tells the session beside.
+    session
+        What requests must name; None: drawn anew. :data:`NO_SESSION` where requests
+        are files, which nobody answers twice in two ways: the ledger sees to that.
     """
 
     def __init__(
@@ -183,10 +186,11 @@ class Gate:
         answer: Callable[[str, Message], Message],
         room: Callable[[str, Message], int] = lambda *_: ROOM,
         ping: Callable[[Message], Message] = lambda _: {},
+        session: bytes | None = None,
     ) -> None:
         self._name, self._manifest, self._aggregator = name, manifest, aggregator
         self._answer, self._room, self._ping = answer, room, ping
-        self._session = secrets.token_bytes(32)
+        self._session = session or secrets.token_bytes(32)
 
     def answer(self, raw: bytes, origin: str = "this process") -> bytes:
         """Answer a request, whatever it is.
@@ -211,11 +215,7 @@ class Gate:
         """
         log, room = logging.getLogger(f"capeneuro.{self._name}"), ROOM
         try:
-            task, body = self._checked(raw)
-            try:
-                message = unpack(body, LIMITS.get(task, SMALL))
-            except ValueError:
-                raise ValueError("form of the message") from None
+            task, message = self.read(raw)
         except ValueError as error:
             log.warning("refused a message that says it is from %s: %s", origin, error)
             refusal = pack({"error": "refused", "rule": str(error)})
@@ -234,6 +234,36 @@ class Gate:
             log.exception("no answer")
             packed = pack({"error": "failed", "rule": "no answer"})
         return self._sealed(raw, packed, room)
+
+    def read(self, raw: bytes) -> tuple[str, Message]:
+        """Check a request and decode it.
+
+        Parameters
+        ----------
+        raw
+            As it arrived.
+
+        Returns
+        -------
+        str
+            What is asked.
+        Message
+            Its fields.
+
+        Raises
+        ------
+        ValueError
+            With the name of the rule that it breaks.
+
+        Guarantee
+        ---------
+        What the aggregator did not sign for this site and this session is not decoded.
+        """
+        task, body = self._checked(raw)
+        try:
+            return task, unpack(body, LIMITS.get(task, SMALL))
+        except ValueError:
+            raise ValueError("form of the message") from None
 
     def _checked(self, raw: bytes) -> tuple[str, bytes]:
         """Check header and signature; the exchange's name, and the body's bytes."""

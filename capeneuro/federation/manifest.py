@@ -44,8 +44,25 @@ class _Form(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
+class StageFacts(_Form):
+    """What a site says of itself in one stage of a study, signed for that stage.
+
+    ``offer`` is the signature of its mask key; the others are those of
+    :class:`.requests.Description`, 0 and empty where the stage is not prepared yet.
+    """
+
+    offer: Hex
+    n_units: int = 0
+    version: Line = ""
+    signature: Hex = ""
+
+
 class Entry(_Form):
-    """A site's facts before there is a manifest, signed with its key."""
+    """A site's facts before there is a manifest, signed with its key.
+
+    ``mask_key`` is made for this manifest alone, and ``stages`` are facts by the
+    identity of each stage.
+    """
 
     name: Text
     institution: Text
@@ -55,6 +72,8 @@ class Entry(_Form):
     unit: Unit  # of its ceiling
     n_releases: int  # in its ledger: how much else it takes part in
     study: Digest
+    mask_key: Digest
+    stages: dict[Line, StageFacts]
     signature: Hex = ""
 
     @property
@@ -119,7 +138,7 @@ class Manifest(_Form):
         Last day on which it holds.
     """
 
-    format: Literal[1] = 1
+    format: Literal[2] = 2
     lineage: Hex = ""
     revision: Annotated[int, Field(ge=0)] = 0
     supersedes: Hex = ""
@@ -159,6 +178,11 @@ class Manifest(_Form):
     def keys(self) -> dict[str, bytes]:
         """Every site's key."""
         return {name: bytes.fromhex(entry.key) for name, entry in self.sites.items()}
+
+    @property
+    def mask_keys(self) -> dict[str, bytes]:
+        """Public key of every site's masks."""
+        return {n: bytes.fromhex(entry.mask_key) for n, entry in self.sites.items()}
 
     def wrong(self) -> str:
         """A contradiction within the manifest; empty: there is none."""

@@ -382,6 +382,23 @@ PROTOCOL: Mapping[str, Task] = {
 }
 
 
+def opens_round(task: str, messages: Mapping[str, Message]) -> bool:
+    """Whether messages to sites are the first of a round.
+
+    Parameters
+    ----------
+    task, messages
+        What sites are asked, by name.
+
+    Returns
+    -------
+    bool
+        A sum in four exchanges begins when sites advertise keys; any other is one.
+    """
+    is_last_of_four = any(message.get("sealed") for message in messages.values())
+    return task == "advertise" or (task == "release" and not is_last_of_four)
+
+
 def parse(task: Any, message: Any) -> Any:
     """Read the message of a task, or refuse it.
 

@@ -45,8 +45,8 @@ class Limits:
     promise
         That study's promise to this site's people; None: its ceiling alone.
     agreed
-        What the parties agreed on, in a word that all of them sign: the lineage of
-        their manifest, or in one process the study.
+        What the parties agreed on, in a word that all of them sign: the study, or the
+        stage of one.
     lineage
         What the promise is counted by, over versions of the data and of the manifest;
         empty: by the study that a request names.

@@ -388,6 +388,8 @@ class Site:
         """Secret key of its masks in a study."""
         if self._mask_key is not None:
             return self._mask_key
+        if self._limits.mask_keys is not None:
+            raise Refused("masks of a study that has ended")
         # Privacy: sites may share a ledger and its key, never a mask.
         lineage = self._limits.lineage or study
         info = f"mask key\0{lineage}\0{self.name}".encode()

@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import contextmanager, redirect_stdout
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -34,16 +34,15 @@ from threadpoolctl import threadpool_limits
 from capeneuro import __version__
 from capeneuro.config import components, errors, load
 from capeneuro.data import files
-from capeneuro.federation.envelope import ROOM as SMALL_ROOM
-from capeneuro.federation.envelope import Authority, Gate
-from capeneuro.federation.manifest import Manifest
+from capeneuro.federation.envelope import Authority
 from capeneuro.federation.messages import Message
-from capeneuro.federation.requests import EXACT_ARMS
+from capeneuro.federation.requests import EXACT_ARMS, opens_round
 from capeneuro.federation.rounds import RoundFailed, RoundVoid
+from capeneuro.federation.site import Site
 from capeneuro.federation.transport import Replies, sort_reply
 from capeneuro.flare import joining
+from capeneuro.flare.answering import AnsweringSite
 from capeneuro.flare.heartbeat import Presence
-from capeneuro.flare.site_status import Standing
 from capeneuro.studies import flow, registry
 from capeneuro.studies import sites as site_files
 from capeneuro.studies.timecourse_features import made_from
@@ -58,9 +57,6 @@ ROUND, PING, GRACE = 600.0, 5.0, 10.0
 BEATS = 5.0
 LATE = "no answer in time"
 ABORT = FLContextKey.RUN_ABORT_SIGNAL
-LARGEST_SKEW = 60.0
-# Rule by which a site refuses to go on with results that it does not have.
-STAGE_BEFORE = "results of the stage before; get them and prepare again"
 logger = logging.getLogger("capeneuro.flare.controller")
 
 
@@ -112,7 +108,7 @@ class FlareFederation:
         fold: Callable[[str, Message], None] | None = None,
     ) -> Replies:
         """Ask the named sites; answers are folded as they arrive, one at a time."""
-        if task == "advertise":
+        if opens_round(task, messages):
             self._admit_again()
         self._before(task, messages)
         if task == "project":
@@ -377,7 +373,8 @@ class StudyController(Controller):
         if task == "ping":
             return
         self._n_asked += 1
-        if task == "advertise" and site_files.again_file(self._study).exists():
+        is_again = site_files.again_file(self._study).exists()
+        if is_again and opens_round(task, messages):
             if self._left_out:  # a process that has ended joins the next job alone
                 raise _SegmentOver
             site_files.again_file(self._study).unlink()
@@ -406,23 +403,13 @@ class StudyController(Controller):
 
 
 class SiteExecutor(Executor):
-    """One site behind FLARE: its own files, one call at a time.
-
-    Whatever arrives goes through the site's gate. What it answers to ``ping`` is its
-    session: the aggregator tells its version, its clock and all sites' approvals of the
-    manifest, and the site refuses what differs from its own.
-    """
+    """One site behind FLARE: its own files, one call at a time."""
 
     def __init__(self) -> None:
         super().__init__()
         self._lock = threading.Lock()
-        self._site: Any = None
-        self._manifest: Manifest | None = None
-        self._gate: Gate | None = None
-        self._agreed = False
-        self._made_from = ""  # digest of what features are made from
+        self._answering: AnsweringSite | None = None
         self._timed = False
-        self._standing: Standing | None = None
         self._clock = (0.0, 0.0)  # when the answer was begun, and its quantum
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
@@ -430,15 +417,14 @@ class SiteExecutor(Executor):
         if event_type != EventType.START_RUN:
             return
         try:
-            threadpool_limits(1)  # for this process; runs are bit-equal
             study, name = _own_study(), os.environ[SITE]
-            self._open(name, joining.approved_manifest(study.full_study, name))
+            manifest = joining.approved_manifest(study.full_study, name)
+            self._answering = AnsweringSite(
+                study, name, manifest, is_live=True, before=self._start_clock
+            )
             sites = site_files.load_sites(study)
             self._timed = site_files.times_tell(study, sites[name])
-            self._site = site_files.open_site(study, sites, name, self._manifest)
-            path = study.private(name) / "projected.npz"
-            self._made_from = files.Features(path).made_from
-            self._standing = Standing(study, sites[name], self._manifest.root)
+            self._answering.open()
         except Exception:  # Privacy: the text stays in the site's log.
             logger.exception("the site cannot be opened")
         engine = fl_ctx.get_engine()
@@ -451,18 +437,6 @@ class SiteExecutor(Executor):
         """FLARE asks for this method; no tasks are used."""
         return make_reply(ReturnCode.TASK_UNKNOWN)
 
-    def _open(self, name: str, manifest: Manifest) -> None:
-        """Answer for the manifest that this site approved, and for no other."""
-        self._manifest = manifest
-        self._gate = Gate(
-            name,
-            manifest.digest,
-            manifest.asker,
-            self._answer,
-            self._room,
-            self._ping,
-        )
-
     def _beat(self, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
         """Say that this process is there, and nothing else."""
         return make_reply(ReturnCode.OK)
@@ -471,11 +445,11 @@ class SiteExecutor(Executor):
         reply = make_reply(ReturnCode.OK)
         with self._lock:
             # Without a manifest there is nobody to answer to, or to seal for.
-            raw, gate = request.get("message"), self._gate
-            is_answerable = gate is not None and isinstance(raw, bytes)
+            raw, answering = request.get("message"), self._answering
+            is_answerable = answering is not None and isinstance(raw, bytes)
             self._clock = (0.0, 0.0)
             reply["answer"] = (
-                gate.answer(raw, _origin(fl_ctx)) if is_answerable else b""
+                answering.gate.answer(raw, _origin(fl_ctx)) if is_answerable else b""
             )
             start, quantum = self._clock
             if quantum:
@@ -487,51 +461,11 @@ class SiteExecutor(Executor):
                 time.sleep(max(0.0, start + n * quantum - time.monotonic()))
         return reply
 
-    def _room(self, task: str, message: Message) -> int:
-        return SMALL_ROOM if self._site is None else self._site.room(task, message)
-
-    def _answer(self, task: str, message: Message) -> Message:
-        if self._site is None:
-            return {"error": "failed", "rule": "files of the site"}
-        if not self._agreed:
-            return {"error": "refused", "rule": "ping first"}
+    def _start_clock(self, site: Site, task: str, message: Message) -> None:
+        """Note when an answer is begun whose time would tell something."""
         if self._timed:
-            quantum = self._site.quantum(task, message)
+            quantum = site.quantum(task, message)
             self._clock = (time.monotonic(), quantum)
-        reply = self._site.answer(task, message)
-        if self._standing is not None:
-            try:
-                self._standing.answered(task, message, reply)
-            except Exception:  # what the operator sees is no part of the answer
-                logger.exception("the site's page")
-        return reply
-
-    def _ping(self, message: Message) -> Message:
-        rule = self._differs(message)
-        # A replayed ping, which fails by its clock, must not end a session.
-        self._agreed = self._agreed or rule is None
-        if rule is None and message["done"] and self._standing is not None:
-            self._standing.finished()
-        reply = {} if rule is None else {"error": "refused", "rule": rule}
-        if rule is not None and self._standing is not None:
-            with suppress(Exception):  # what the operator sees is no part of the answer
-                self._standing.answered("ping", message, reply)
-        return reply
-
-    def _differs(self, message: Message) -> str | None:
-        """Name of the first thing in which the aggregator differs from this site."""
-        if self._site is None:
-            return "files of the site"
-        if message["version"] != __version__:
-            return "version of capeneuro"
-        if not abs(message["clock"] - time.time()) <= LARGEST_SKEW:
-            return "clock"
-        # Of released numbers on both sides, so neither word tells anything of people.
-        if message["made_from"] != self._made_from:
-            return STAGE_BEFORE
-        # Privacy: whoever lacks may not exist; made-up sites would bring no noise.
-        missing = self._manifest.missing(message["approvals"])
-        return "approvals of all sites" if missing else None
 
 
 def _origin(fl_ctx: FLContext) -> str:

@@ -31,9 +31,11 @@ from capeneuro.federation import durable_files
 from capeneuro.federation import manifest as agreed
 from capeneuro.federation.entries import PromiseLine
 from capeneuro.federation.envelope import Authority
-from capeneuro.federation.manifest import Approval, Entry, Manifest
-from capeneuro.federation.requests import COOPERATIVE_ARMS
+from capeneuro.federation.manifest import Approval, Entry, Manifest, StageFacts
+from capeneuro.federation.requests import COOPERATIVE_ARMS, Description, MaskKey
 from capeneuro.federation.secagg import masking
+from capeneuro.federation.secagg.one_exchange import KEY_BYTES
+from capeneuro.federation.site import Site
 from capeneuro.privacy import accounting
 from capeneuro.report import privacy_record
 from capeneuro.studies import flow, registry
@@ -67,6 +69,7 @@ def enter(study: StudyConfig, name: str, institution: str, contact: str) -> Path
     """
     site = _own_site(study, name)
     book = site_files.open_ledger(site)
+    mask_key = _new_mask_key(study, name)
     try:
         entry = agreed.entry(
             book.key,
@@ -78,6 +81,8 @@ def enter(study: StudyConfig, name: str, institution: str, contact: str) -> Path
             # Not its lines: that somebody is new to the ledger is one, too.
             n_releases=len(book.releases()),
             study=study.digest,
+            mask_key=mask_key.public_key().public_bytes_raw().hex(),
+            stages=_facts(study, name, mask_key),
         )
     except ValueError as error:
         raise ConfigError(f"--{error}") from None
@@ -85,6 +90,77 @@ def enter(study: StudyConfig, name: str, institution: str, contact: str) -> Path
     for copy in (study.private(name) / "entry.json", path):
         files.write_json(copy, entry.model_dump(mode="json"))
     return path
+
+
+def is_prepared(study: StudyConfig, name: str) -> bool:
+    """Whether a site's entry tells its number of people in the first stage."""
+    first = next(iter(study.full_study.members.values()))
+    return (first.private(name) / "projected.npz").exists()
+
+
+def _facts(
+    study: StudyConfig, name: str, mask_key: X25519PrivateKey
+) -> dict[str, StageFacts]:
+    """What a site says of itself in each stage that it has prepared, signed.
+
+    With them nobody has to ask before the first release.
+    """
+    facts, sites = {}, site_files.load_sites(study)
+    for stage in study.full_study.members.values():
+        if (stage.private(name) / "projected.npz").exists():
+            site = site_files.open_site(stage, sites, name, mask_key=mask_key)
+            reply = site.answer("mask_key", {"study": stage.identity})
+            offer = MaskKey.parse(reply).mask_key[KEY_BYTES:]
+            reply = site.answer("describe", {"unit": study.budget.unit})
+            description = Description.parse(reply)
+            facts[stage.identity] = StageFacts(
+                offer=offer.hex(),
+                n_units=description.n_units,
+                version=description.version,
+                signature=description.signature.hex(),
+            )
+    return facts
+
+
+def _mask_keys(study: StudyConfig, name: str) -> Path:
+    """Folder of a site's secret mask keys, one for each entry that it wrote."""
+    return study.full_study.private(name) / "mask-keys"
+
+
+def _new_mask_key(study: StudyConfig, name: str) -> X25519PrivateKey:
+    """Make the secret key of a site's masks for one manifest, and keep it."""
+    key = X25519PrivateKey.generate()
+    folder = _mask_keys(study, name)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path = folder / key.public_key().public_bytes_raw().hex()
+    durable_files.write_synced(path, key.private_bytes_raw())
+    return key
+
+
+def delete_mask_keys(study: StudyConfig, name: str, but: str = "") -> None:
+    """Delete a site's secret mask keys: who steals a key later opens nothing.
+
+    Parameters
+    ----------
+    study, name
+        The study, and the site.
+    but
+        Public key, in hexadecimal digits, of the one to keep; empty: none.
+    """
+    for path in _mask_keys(study, name).glob("*"):
+        if path.name != but:
+            path.unlink(missing_ok=True)
+
+
+def open_site(
+    study: StudyConfig, sites: site_files.Sites, name: str, manifest: Manifest
+) -> Site:
+    """Open one site on its prepared features, with the mask key of its entry."""
+    path = _mask_keys(study, name) / manifest.sites[name].mask_key
+    mask_key = None  # it answers again what it has answered, and nothing else
+    if path.exists():
+        mask_key = X25519PrivateKey.from_private_bytes(path.read_bytes())
+    return site_files.open_site(study, sites, name, manifest, mask_key)
 
 
 def signable_manifest(study: StudyConfig, name: str, path: Path) -> Manifest:
@@ -212,6 +288,7 @@ def approve(study: StudyConfig, name: str, path: Path, fingerprint: str) -> Path
     signature = agreed.approval(manifest, book.key)
     manifest_path = study.private(name) / "manifest.json"
     files.write_json(manifest_path, manifest.model_dump(mode="json"))
+    delete_mask_keys(study, name, but=manifest.sites[name].mask_key)
     out = Path(f"{name}.approval.json")
     content = {"name": name, "manifest": manifest.fingerprint}
     files.write_json(out, content | {"signature": signature.hex()})
@@ -233,6 +310,8 @@ def approved_manifest(study: StudyConfig, name: str) -> Manifest:
             f"capeneuro join STUDY --site {name}"
         )
     manifest = read(path)
+    if manifest.ends < date.today():
+        delete_mask_keys(study, name)
     fits(study, manifest, path)
     # Privacy: the ledger knows the last one, whatever file was put in its place.
     signed = _signed(study, flow.one_site(site_files.load_sites(study), name))
@@ -388,6 +467,9 @@ def collect(study: StudyConfig, approvals: Iterable[Path]) -> list[str]:
 def authority(study: StudyConfig) -> tuple[Authority, dict[str, bytes]]:
     """The aggregator's keys for a study, and the sites' approvals of it.
 
+    By files a site approves in the visit in which it answers first, so approvals may
+    lack.
+
     Raises
     ------
     ConfigError
@@ -396,7 +478,8 @@ def authority(study: StudyConfig) -> tuple[Authority, dict[str, bytes]]:
     """
     manifest, path = _at_hub(study)
     approvals = _approved(study)
-    if missing := manifest.missing(approvals):
+    missing = manifest.missing(approvals)
+    if missing and study.federation != "files":
         raise ConfigError(
             f"{path}: not approved by {', '.join(missing)}; collect: capeneuro "
             "federation approvals STUDY APPROVAL..."
@@ -623,10 +706,10 @@ def _inputs(study: StudyConfig) -> dict[str, str]:
 
 def over_network(study: StudyConfig) -> None:
     """Raise ConfigError unless a study's sites work at their own institutions."""
-    if study.federation != "nvflare":
+    if not study.is_apart:
         raise ConfigError(
-            f"study {study.study}: federation: must be nvflare for sites at other "
-            f"institutions, got {study.federation!r}"
+            f"study {study.study}: federation: must be nvflare or files for sites at "
+            f"other institutions, got {study.federation!r}"
         )
 
 

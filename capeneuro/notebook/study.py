@@ -113,7 +113,7 @@ class Study:
         BudgetExceeded
             If a ceiling, or the predicted noise, does not allow it.
         """
-        if self.config.federation == "nvflare":
+        if self.config.is_apart:
             raise ConfigError(
                 f"{self.path}: federation: each site works at its own institution; "
                 "see docs/federation.md for who runs what, or set it to in-process"

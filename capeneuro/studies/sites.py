@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from threadpoolctl import threadpool_limits
 
 from capeneuro.config.errors import ConfigError, some
@@ -39,7 +40,7 @@ LARGEST_DELTA = 0.01
 def load_sites(study: StudyConfig) -> Sites:
     """Read and check the site files of a study that are here, by site name.
 
-    All of them in one process; with `federation: nvflare` those of this party.
+    All of them in one process; where sites are apart those of this party.
 
     Raises
     ------
@@ -48,13 +49,13 @@ def load_sites(study: StudyConfig) -> Sites:
     """
     sites: Sites = {}
     for path in study.sites:
-        if study.federation == "nvflare" and not path.exists():
+        if study.is_apart and not path.exists():
             continue
-        if study.federation == "nvflare" and path.with_name(COMMON).is_file():
+        if study.is_apart and path.with_name(COMMON).is_file():
             # Privacy: no file that another party may have sent sets a site's rules.
             raise ConfigError(
-                f"{path.with_name(COMMON)}: with federation: nvflare each site's own "
-                "file says all its rules; move its keys there and remove it"
+                f"{path.with_name(COMMON)}: with federation: {study.federation} each "
+                "site's own file says all its rules; move its keys there and remove it"
             )
         site = load_site(path)
         _check_site(study, path, site, sites)
@@ -65,7 +66,7 @@ def load_sites(study: StudyConfig) -> Sites:
 
 def _check_site(study: StudyConfig, path: Path, site: SiteConfig, sites: Sites) -> None:
     """Refuse a site file that does not fit the study, or repeats a site before it."""
-    if study.federation == "nvflare" and site.name != path.stem:
+    if study.is_apart and site.name != path.stem:
         raise ConfigError(
             f"{path}: name: must be that of the file, {path.stem!r}, by which the "
             f"other parties know the site, got {site.name!r}"
@@ -122,7 +123,7 @@ def _same_people(a: SiteConfig, b: SiteConfig) -> bool:
 
 def names(study: StudyConfig, sites: Sites) -> tuple[str, ...]:
     """Names of all sites of a study, in its order, also of those without files here."""
-    if study.federation == "nvflare":
+    if study.is_apart:
         return study.site_names
     return tuple(sites)
 
@@ -217,7 +218,7 @@ def _of_a_person(study: StudyConfig) -> str:
 
 def times_tell(study: StudyConfig, site: SiteConfig) -> bool:
     """Whether the time of a site's answers would show how many volumes a person has."""
-    return site.data == "private" and study.federation == "nvflare"
+    return site.data == "private" and study.federation == "nvflare"  # people are slow
 
 
 def _admits_promise(study: StudyConfig, path: Path, name: str) -> None:
@@ -560,21 +561,25 @@ def check_sampler(study: StudyConfig) -> None:
 
 
 def open_site(
-    study: StudyConfig, sites: Sites, name: str, manifest: Manifest | None = None
+    study: StudyConfig,
+    sites: Sites,
+    name: str,
+    manifest: Manifest | None = None,
+    mask_key: X25519PrivateKey | None = None,
 ) -> Site:
     """Open one site on its prepared features, with its own rules.
 
     Without a manifest all sites are in this process, and the keys of their ledgers are
-    read.
+    read. ``mask_key`` is that of the site's entry in the manifest.
     """
     site = sites[name]
     if manifest is None:
         pins = {n: open_ledger(s).public_key for n, s in sites.items()}
-        parties, lineage = study.identity, study.lineage
+        lineage, mask_keys = study.lineage, None
     else:
         # Sites' identities stay the same over revisions, so that a round which a
         # revision does not change is the same request, stored and paid.
-        pins, parties, lineage = manifest.keys, manifest.root, manifest.root
+        pins, lineage, mask_keys = manifest.keys, manifest.root, manifest.mask_keys
         if pins[name] != open_ledger(site).public_key:
             raise ConfigError(
                 f"site {name}: ledger: its key is not the one that the manifest has; "
@@ -587,10 +592,11 @@ def open_site(
         roster=pins,
         study=_agreed(study),
         promise=study.promise_of(name),
-        agreed=parties,
+        agreed=study.identity,
         lineage=lineage,
         stages=stages_of(study),
         made_from=study.earlier[study.handed.of].identity if study.handed else "",
+        mask_keys=mask_keys,
     )
     people = files.Features(study.private(name) / "projected.npz")
     # Features may be prepared under another site file, or another limit.
@@ -616,6 +622,7 @@ def open_site(
         site.seed,
         study.together,
         study.longest,
+        mask_key,
     )
 
 

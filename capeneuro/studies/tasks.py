@@ -277,7 +277,7 @@ def task_rules(study: StudyConfig) -> list[Task]:
             task = Task(stage, command, name, site)
             if command == "validate":
                 validate.append(task)
-            elif step.over == "arms" and study.federation == "nvflare":
+            elif step.over == "arms" and study.is_apart:
                 # Sites work elsewhere: one command asks them for all of a stage.
                 if command == next(iter(stage.release_steps)):
                     later.append(replace(task, step="aggregate"))
