@@ -542,6 +542,9 @@ def privacy(options: argparse.Namespace) -> None:
         return
     if options.file is None:
         raise ConfigError("FILE: must name a privacy.json; add it")
+    if options.file.suffix == ".zip":
+        _verify_answer(options.file)
+        return
     record = privacy_schema.verify(options.file)
     if options.action == "registry":
         print(privacy_schema.registry(record), end="")
@@ -576,6 +579,30 @@ def privacy(options: argparse.Namespace) -> None:
             voucher = vouching.vouch(book.key, site.name, record["digest"])
             files.write_json(path, voucher)
             print(f"{path}: signed; send it to the keeper of the study's results")
+
+
+def _verify_answer(path: Path) -> None:
+    """Check the disclosure statement of an answer that is carried as a file."""
+    import json
+
+    from capeneuro.federation import folder
+    from capeneuro.report import disclosure
+
+    try:
+        members = folder.read_zip(path, folder.ANSWER)
+        statement = json.loads(members["DISCLOSURE.json"])
+        wrong = disclosure.wrong(statement, folder.parts_of(members, "answer"))
+    except KeyError as error:
+        wrong = f"it holds no {error.args[0]}"
+    except ValueError as error:
+        wrong = str(error)
+    if wrong:
+        raise ConfigError(f"{path}: {wrong}")
+    print(
+        f"{path}: what it discloses is signed by {statement['site']} for the study "
+        f"{statement['study']!r}, with the key {statement['key']}, and the sealed "
+        "answer is the one it speaks of"
+    )
 
 
 def _privacy_arguments(command: argparse.ArgumentParser) -> None:
@@ -698,12 +725,18 @@ def join(options: argparse.Namespace) -> None:
                 "responsible for the site, and its contact; add both"
             )
         parties.show(study, options.site)
-        path = joining.enter(study, options.site, options.institution, options.contact)
+        path = joining.enter(
+            study, options.site, options.institution, options.contact, options.study
+        )
         print(
-            f"wrote {path} with institution, contact, kind of data, key and number of "
+            f"wrote {path} with institution, contact, kind of data, keys and number of "
             "earlier releases; send it to the study's coordinator; nothing is signed "
             "yet"
         )
+        if joining.is_prepared(study, options.site):
+            print("it tells the number of people, too")
+        elif study.federation == "files":
+            print("not prepared yet: to save a visit prepare it, and join again")
         return
     if options.institution or options.contact:
         raise ConfigError(
@@ -752,9 +785,22 @@ def _site_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def aggregate(options: argparse.Namespace) -> int:
-    """Run the steps over all sites of a study, each at its own institution."""
-    from capeneuro.flare import parties
+    """Run the steps over all sites of a study, each at its own institution.
 
+    With `--folder` requests and answers are files that people carry: it goes as far as
+    there are answers, ends with status 4 while it waits, and goes on when it is called
+    again. `--gone SITE --reason TEXT` gives a site up: the round that it did not answer
+    is void, stays charged, and the others go on where the promise pays for it.
+    """
+    from capeneuro.flare import by_files, joining, parties
+
+    if options.gone:
+        study = load.load_study(options.study)
+        joining.give_up(study, options.gone, options.reason)
+    if options.folder is not None:
+        return by_files.aggregate(
+            options.study, options.folder, options.watch, options.threads
+        )
     kits = {"CAPENEURO_SERVER_KIT": options.kit, "CAPENEURO_LEAD_KIT": options.lead}
     for variable, option in zip(kits, ("--kit", "--lead"), strict=True):
         kits[variable] = kits[variable] or os.environ.get(variable)
@@ -775,6 +821,11 @@ def aggregate(options: argparse.Namespace) -> int:
 def _aggregate_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("study", type=Path, help="study file")
     command.add_argument("--stage", default="", help="one of several stages")
+    command.add_argument("--folder", type=Path, help="requests and answers as files")
+    command.add_argument("--watch", action="store_true", help="wait for the answers")
+    command.add_argument("--threads", type=int, default=1, help="for maps and report")
+    command.add_argument("--gone", default="", help="site to give up")
+    command.add_argument("--reason", default="", help="why it is given up")
     command.add_argument("--kit", help="the server's kit; or CAPENEURO_SERVER_KIT")
     command.add_argument("--lead", help="the lead's kit; or CAPENEURO_LEAD_KIT")
     seconds = {"type": float, "metavar": "S"}
@@ -785,6 +836,30 @@ def _aggregate_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--patience", default=600.0, help="give up without progress [s]", **seconds
     )
+
+
+def answer(options: argparse.Namespace) -> int:
+    """Answer a request of a study by files, and state what the answer discloses.
+
+    It checks that the aggregator of the study asks, shows what is asked and what it
+    costs, and after a yes charges the ledger and writes `....answer.zip` with
+    `....DISCLOSURE.html`. The same request again gives the same file and costs nothing.
+    """
+    from capeneuro.data import files
+    from capeneuro.flare import by_files
+
+    files.keep_private()
+    fingerprint = " ".join(options.fingerprint)
+    return by_files.answer(options.request, fingerprint, options.yes, options.study)
+
+
+def _answer_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("request", type=Path, help="file of the aggregator")
+    command.add_argument("--yes", action="store_true", help="answer without asking")
+    command.add_argument(
+        "--fingerprint", nargs="+", default=[], help="the published fingerprint, once"
+    )
+    command.add_argument("--study", type=Path, help="study file; that of `join`")
 
 
 def audit(options: argparse.Namespace) -> int:
@@ -932,6 +1007,7 @@ def commands() -> Iterator[Command]:
     yield Command(site, _site_arguments, f"{study} --site site-1 --kit kits/site-1")
     kits = "--kit kits/server --lead kits/lead"
     yield Command(aggregate, _aggregate_arguments, f"{study} {kits}")
+    yield Command(answer, _answer_arguments, "demo-1.request.zip")
 
 
 def parser() -> argparse.ArgumentParser:

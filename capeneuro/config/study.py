@@ -182,7 +182,8 @@ class StudyConfig(Section):
         if odd:
             fail(
                 f"sites: with federation: {self.federation} each file is named after "
-                f"its site, and no two sites are alike, got {', '.join(sorted(set(odd)))}"
+                "its site, and no two sites are alike, got "
+                + ", ".join(sorted(set(odd)))
             )
         if self.computes_mask:
             fail(

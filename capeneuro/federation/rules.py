@@ -110,7 +110,7 @@ def admit(
     roster, private = request.roster, limits.kind == "private"
     exact, cooperative = request.is_exact, request.is_cooperative
     S, S_C, t = len(roster), request.n_colluding, request.survivor_threshold
-    mu = None if exact or name not in roster else _loss(request, name)
+    mu = None if exact or name not in roster else loss(request, name)
     rules = {
         # Exact arms have a rule of their own; a reference run is of the same study.
         "study that was not agreed on": all(
@@ -175,8 +175,26 @@ def _least_coalition(limits: Limits, n_sites: int) -> int:
     return max(limits.min_colluding, int(partner))
 
 
-def _loss(request: Request, name: str) -> float:
-    """Privacy loss of a request for one site, as the aggregator computes it."""
+def loss(request: Request, name: str) -> float:
+    """Privacy loss of a request for one site, as the aggregator computes it.
+
+    Parameters
+    ----------
+    request
+        A private one.
+    name
+        The site.
+
+    Returns
+    -------
+    float
+        mu, against the aggregator and the colluding sites.
+
+    Raises
+    ------
+    Refused
+        If it has not one noise a site, or one too small to compute with.
+    """
     names, variances = sorted(request.roster), request.variances
     gamma = [variances.get(site, 0.0) for site in names]
     if len(variances) > len(names) or min(gamma) < SMALLEST_VARIANCE:

@@ -46,8 +46,9 @@ class AnsweringSite:
         Whether requests come over a network: then clocks are compared, approvals of all
         sites are shown, and a session lasts as long as this object. Requests in files
         are older, and the first comes before other sites have signed.
-    before
-        Called with a task and its message before the site answers it.
+    before, after
+        Called with the site, a task and its message before the site answers, and with
+        the answer afterwards.
     """
 
     def __init__(
@@ -57,9 +58,10 @@ class AnsweringSite:
         manifest: Manifest,
         is_live: bool,
         before: Callable[[Site, str, Message], None] = lambda *_: None,
+        after: Callable[[Site, str, Message, Message], None] = lambda *_: None,
     ) -> None:
         self._study, self._name, self._manifest = study, name, manifest
-        self._is_live, self._before = is_live, before
+        self._is_live, self._before, self._after = is_live, before, after
         self._site: Site | None = None
         self._standing: Standing | None = None
         self._made_from = ""  # digest of what features are made from
@@ -100,6 +102,7 @@ class AnsweringSite:
             return {"error": "refused", "rule": "ping first"}
         self._before(self._site, task, message)
         reply = self._site.answer(task, message)
+        self._after(self._site, task, message, reply)
         if self._standing is not None:
             try:
                 self._standing.answered(task, message, reply)

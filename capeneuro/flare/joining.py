@@ -52,13 +52,17 @@ KEY = Path("private") / HUB / "key"
 # --- at a site -----------------------------------------------------------------------
 
 
-def enter(study: StudyConfig, name: str, institution: str, contact: str) -> Path:
+def enter(
+    study: StudyConfig, name: str, institution: str, contact: str, path: Path
+) -> Path:
     """Write a site's entry, signed with its key; made where there was none.
 
     Parameters
     ----------
     study, name
         The study, and the site, whose file is here.
+    path
+        The study file, noted for requests that come as files.
     institution, contact
         Who answers for it, for the people at the other sites.
 
@@ -86,9 +90,28 @@ def enter(study: StudyConfig, name: str, institution: str, contact: str) -> Path
         )
     except ValueError as error:
         raise ConfigError(f"--{error}") from None
-    path = Path(f"{name}.entry.json")
-    for copy in (study.private(name) / "entry.json", path):
+    files.write_text(study.private(name) / "joined-with.txt", f"{path}\n")
+    out = Path(f"{name}.entry.json")
+    for copy in (study.private(name) / "entry.json", out):
         files.write_json(copy, entry.model_dump(mode="json"))
+    return out
+
+
+def study_file(study: str, name: str) -> Path:
+    """Path of the study file with which a site wrote its entry last.
+
+    Raises
+    ------
+    ConfigError
+        If nobody noted it, or it is not there.
+    """
+    note = Path("private") / name / study / "joined-with.txt"
+    path = Path(note.read_text().strip()) if note.exists() else note
+    if not path.is_file() or path == note:
+        raise ConfigError(
+            f"{path}: not found; --study must name the study file with which {name} "
+            "joined"
+        )
     return path
 
 
@@ -427,6 +450,48 @@ def _next_revision(study: StudyConfig, before: Manifest) -> int:
     return max([before.revision, *(int(n) for n in numbers if n.isdecimal())]) + 1
 
 
+def give_up(study: StudyConfig, name: str, reason: str) -> None:
+    """Write down that a site is gone for good, which somebody decided.
+
+    Parameters
+    ----------
+    study, name
+        The study, and the site.
+    reason
+        Why, for the record.
+
+    Raises
+    ------
+    ConfigError
+        If it is no site of the study, too few would remain, or there is no reason.
+    """
+    gone = site_files.gone(study)
+    if name not in study.site_names:
+        known = ", ".join(study.site_names)
+        raise ConfigError(f"--gone: must be one of {known}, got {name!r}")
+    if not reason.strip():
+        raise ConfigError("--reason: must say why the site is given up; add it")
+    if study.survivor_threshold < len(study.sites):
+        raise ConfigError(
+            f"--gone: study {study.study} does without lost sites by itself; nobody "
+            "has to be given up"
+        )
+    n_left = len(study.site_names) - len({*gone, name})
+    if n_left < 2 or n_left <= study.n_colluding:
+        raise ConfigError(
+            f"--gone: of {n_left} sites that remain {study.n_colluding} may collude, "
+            "so nobody would be protected; wait, or begin another study"
+        )
+    if name not in gone:
+        today = date.today().isoformat()
+        gone[name] = {"reason": reason.strip(), "on": today}
+        files.write_json(site_files.gone_file(study), gone)
+    print(
+        f"{name} is given up: a round that it has not answered is void and stays "
+        "charged; the others go on where the promise pays for another attempt"
+    )
+
+
 def collect(study: StudyConfig, approvals: Iterable[Path]) -> list[str]:
     """Keep the sites' approvals; the sites whose approval lacks.
 
@@ -718,6 +783,11 @@ def _own_site(study: StudyConfig, name: str) -> SiteConfig:
     site = flow.one_site(site_files.load_sites(study), name)
     site_files.check_ceilings(study, {name: site})
     return site
+
+
+def manifest_of_aggregator(study: StudyConfig) -> Manifest:
+    """Manifest at the aggregator; raises ConfigError if there is none of the study."""
+    return _at_hub(study)[0]
 
 
 def _at_hub(study: StudyConfig) -> tuple[Manifest, Path]:

@@ -22,7 +22,7 @@ from capeneuro.federation.ledger import (
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.rounds import Checkpoint, RoundFailed, RoundVoid
 from capeneuro.report import privacy_record, progress, sentences
-from capeneuro.studies.sites import Sites
+from capeneuro.studies.sites import Sites, gone
 
 MASK = "group_desc-brain_mask.nii.gz"
 # Whether each result stands above the noise.
@@ -161,6 +161,7 @@ def mechanism_of(
         n_releases,
         Checkpoint(Path("private") / "_aggregator" / study.study),
         check=None if exact else check,
+        gone=tuple(gone(study)),
     )
 
 

@@ -104,6 +104,12 @@ def run(path: str, cores: int, until: str = "report", is_dry: bool = False) -> i
         If this folder may not be written to.
     """
     study, sites = workflow.open_study(path)
+    if study.federation == "files":
+        raise ConfigError(
+            f"{path}: federation: files: the aggregator types capeneuro aggregate "
+            f"{path} --folder DIR; a site prepares with capeneuro prepare {path} "
+            "--site NAME"
+        )
     if study.federation == "nvflare":
         limit = [] if until == "report" else ["--until", until]
         return workflow.run(path, cores, [*["-n"] * is_dry, *limit])
@@ -131,6 +137,7 @@ def run_study(
     cores: int,
     show: Callable[[str], object],
     until: str = "report",
+    release: Callable[[Task], object] | None = None,
 ) -> Iterator[Task]:
     """Run the tasks of a study that are not done; yield each task once it is done.
 
@@ -142,11 +149,13 @@ def run_study(
         As of :func:`run_tasks`.
     until
         The last step to run.
+    release
+        Called for a task that asks sites elsewhere.
     """
     due = tasks(study, sites)
     last = max(i for i, task in enumerate(due) if task.step == until)
     with _alone(path):
-        yield from run_tasks(path, due[: last + 1], sites, cores, show)
+        yield from run_tasks(path, due[: last + 1], sites, cores, show, release)
 
 
 @contextmanager
@@ -184,6 +193,7 @@ def run_tasks(
     sites: Sites,
     cores: int,
     show: Callable[[str], object] = print,
+    release: Callable[[Task], object] | None = None,
 ) -> Iterator[Task]:
     """Run the tasks that are not done, in their order; yield each once it is done.
 
@@ -198,6 +208,8 @@ def run_tasks(
         Number of processors.
     show
         Called with the title of each task that begins.
+    release
+        Called for a task that asks sites elsewhere.
 
     Raises
     ------
@@ -219,6 +231,8 @@ def run_tasks(
             task.note_settings(sites)
             if task.step == "make_data":
                 _make_data(path, task, cores)
+            elif task.step == "aggregate" and release is not None:
+                release(task)
             else:
                 _run(task, sites, cores)
             yield task

@@ -4,6 +4,7 @@ In one process all site files are on this machine. In a federation over a networ
 has its own file and knows the names of the other sites'; the aggregator has none.
 """
 
+import json
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
@@ -137,6 +138,17 @@ def n_needed(study: StudyConfig) -> int:
 def status_file(study: StudyConfig) -> Path:
     """The aggregator's file of the state of a federation's running job."""
     return study.private("_aggregator") / "status.json"
+
+
+def gone_file(study: StudyConfig) -> Path:
+    """File of the aggregator with the sites that were given up."""
+    return Path("private") / "_aggregator" / study.full_study.study / "gone.json"
+
+
+def gone(study: StudyConfig) -> dict[str, dict[str, str]]:
+    """Sites that were given up, in that order, each with reason and day."""
+    path = gone_file(study)
+    return json.loads(path.read_text()) if path.exists() else {}
 
 
 def again_file(study: StudyConfig) -> Path:

@@ -24,7 +24,7 @@ from capeneuro import __version__
 from capeneuro.config import load
 from capeneuro.federation.envelope import HEADER, ROOM, SIGNATURE, Authority, Gate
 from capeneuro.federation.messages import pack, unpack
-from capeneuro.flare import controller, daemon, kit
+from capeneuro.flare import answering, controller, daemon, kit
 from capeneuro.flare.parties import ENDED, write_job
 
 NAMES = ("a", "b", "c")
@@ -219,7 +219,7 @@ def test_a_ping_tells_nothing_and_opens_the_site(executor):
         ({"clock": time.time() - 3600}, "clock"),
         ({"clock": float("nan")}, "clock"),
         ({"approvals": {"a": b""}}, "approvals of all sites"),
-        ({"made_from": "ab"}, controller.STAGE_BEFORE),
+        ({"made_from": "ab"}, answering.STAGE_BEFORE),
     ],
 )
 def test_a_site_refuses_an_aggregator_that_differs(executor, changes, rule):

@@ -21,7 +21,7 @@ from capeneuro.studies.timecourse_features import made_from
 
 pytest.importorskip("nvflare")
 
-from capeneuro.flare import controller, joining
+from capeneuro.flare import answering, controller, joining
 
 OWN = ("space", "cleaning", "n_components", "pca", "score")
 FEATURES = {"kind": "components", "of": "components"}
@@ -122,7 +122,7 @@ def test_a_site_that_has_other_results_of_the_stage_before_says_so(
     with contextlib.chdir(root / SITES[0]):
         files.write_arrays(path, **{**arrays, "mixing": 2 * arrays["mixing"]})
         assert command("prepare", *about) == 0
-    refused = {"error": "refused", "rule": controller.STAGE_BEFORE}
+    refused = {"error": "refused", "rule": answering.STAGE_BEFORE}
     assert answered(root, monkeypatch, SITES[0]) == refused
 
 

@@ -85,7 +85,7 @@ def join_all(root: Path, sites=SITES) -> None:
     for name in sites:
         with contextlib.chdir(root / name):
             contact = f"Institute {name}", f"dpo@{name}.example"
-            entry = joining.enter(load.load_study(STUDY), name, *contact)
+            entry = joining.enter(load.load_study(STUDY), name, *contact, Path(STUDY))
             entries.append(root / name / entry)
     with contextlib.chdir(hub):
         manifest = joining.assemble(load.load_study(STUDY), entries)

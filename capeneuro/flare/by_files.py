@@ -1,0 +1,510 @@
+"""A study by files: nobody listens, nobody calls, a person carries each file.
+
+At the aggregator ``capeneuro aggregate STUDY --folder DIR`` goes as far as it can,
+writes a request for each site, and goes on when it is called again with their answers.
+At a site ``capeneuro answer REQUEST.zip`` checks who asks, says what is asked and what
+it costs, charges, and writes the answer with a statement of what it discloses.
+"""
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from capeneuro import __version__
+from capeneuro.config import load
+from capeneuro.config.errors import ConfigError
+from capeneuro.config.study import StudyConfig
+from capeneuro.data import files
+from capeneuro.federation import folder as carried
+from capeneuro.federation import manifest as agreed
+from capeneuro.federation.folder import FolderFederation, Waiting
+from capeneuro.federation.manifest import Manifest
+from capeneuro.federation.messages import Message
+from capeneuro.federation.requests import Release, Request
+from capeneuro.federation.rules import loss
+from capeneuro.federation.site import Site
+from capeneuro.flare import joining
+from capeneuro.flare.answering import AnsweringSite
+from capeneuro.privacy import accounting, ring
+from capeneuro.privacy.queries import QUERIES
+from capeneuro.report import disclosure
+from capeneuro.report.protection import ANSWERS
+from capeneuro.studies import gate, one_process, registry, workflow
+from capeneuro.studies import sites as site_files
+from capeneuro.studies.tasks import Task
+from capeneuro.studies.timecourse_features import made_from
+
+# Exit status of `aggregate` while answers are missing.
+WAITING = 4
+# Seconds between looks into a synchronised folder.
+LOOK = 2.0
+MEANING = {
+    "subject": "an attacker who knows everybody else, and who guesses whether one "
+    "person's data are in, is right in at most {share:.0f} of 100 cases",
+    "sample": "it covers one volume; a person with n volumes is covered n times less",
+}
+UNITS = {"subject": "person", "sample": "volume of a person"}
+NOTHING = "It holds keys, signatures and the number of people."
+ACKNOWLEDGED = "It says that the end of the study is noted."
+README = """A request of the study {study} for {site}.
+
+At {site}, in the folder of the study, type
+  capeneuro answer {visit}.request.zip
+It shows what is asked and what it costs, and writes nothing before a yes.
+"""
+
+
+# --- at the aggregator ---------------------------------------------------------------
+
+
+def aggregate(path: Path, folder: Path, watch: bool, cores: int) -> int:
+    """Go on with a study whose sites answer by files, as far as there are answers.
+
+    Parameters
+    ----------
+    path
+        The study file, with ``federation: files``.
+    folder
+        Where requests are written and answers are looked for.
+    watch
+        Whether to wait for answers, in a folder that is synchronised.
+    cores
+        Processors for maps and report.
+
+    Returns
+    -------
+    int
+        0 where the study is done, :data:`WAITING` where answers are missing.
+    """
+    study, sites = workflow.open_study(path)
+    _check_kind(study)
+    if sites:
+        raise ConfigError(
+            f"{path}: sites: the file of {', '.join(sites)} is here; the aggregator of "
+            "a study by files has a folder of its own, without any site's file"
+        )
+    files.keep_private()
+
+    def release(task: Task) -> None:
+        federation = _federation(task.study, folder)
+        try:
+            registry.of(task.study).release_all(federation, {})
+        finally:
+            _note(federation)
+            _collect_approvals(study, folder)
+        if task.study.identity == site_files.stages_of(task.study)[-1]:
+            federation.close()
+
+    gate.gate(study, {})
+    while True:
+        try:
+            for _ in one_process.run_study(
+                path, study, sites, cores, print, release=release
+            ):
+                pass
+            print(f"finished: {study.results / 'report.html'}")
+            return 0
+        except Waiting as waiting:
+            print(
+                f"{waiting}; their requests: {folder}/to-*/{waiting.visit}*", flush=True
+            )
+            if not watch:
+                return WAITING
+            time.sleep(LOOK)
+
+
+def _check_kind(study: StudyConfig) -> None:
+    if study.federation != "files":
+        raise ConfigError(
+            f"study {study.study}: federation: must be files to be carried, got "
+            f"{study.federation!r}"
+        )
+    if study.survivor_threshold < len(study.sites):
+        raise ConfigError(
+            f"study {study.study}: budget.survivor_threshold: must be that of all "
+            f"{len(study.sites)} sites by files, got {study.survivor_threshold}; a sum "
+            "without lost sites takes four visits"
+        )
+
+
+def _federation(study: StudyConfig, folder: Path) -> FolderFederation:
+    """Sites of one stage, with what they said of themselves in their entries."""
+    authority, _ = joining.authority(study.full_study)
+    manifest = joining.manifest_of_aggregator(study.full_study)
+    text = json.dumps(manifest.model_dump(mode="json"), indent=1)
+    name = study.full_study.study
+    greeting = {"version": __version__, "made_from": made_from(study), "done": False}
+    greeting |= {"study": study.identity, "approvals": {}, "clock": 0.0}
+    return FolderFederation(
+        folder=folder,
+        study=name,
+        names=study.site_names,
+        authority=authority,
+        greeting=greeting,
+        known=_known(study, manifest),
+        members={"manifest.json": text.encode()},
+        visits=study.full_study.private(joining.HUB) / "visits.json",
+    )
+
+
+def _known(
+    study: StudyConfig, manifest: Manifest
+) -> dict[str, dict[str, dict[str, Any]]]:
+    """Answers about themselves that sites signed in their entries."""
+    known: dict[str, dict[str, dict[str, Any]]] = {"describe": {}, "mask_key": {}}
+    for name, entry in manifest.sites.items():
+        if facts := entry.stages.get(study.identity):
+            known["mask_key"][name] = {
+                "mask_key": bytes.fromhex(entry.mask_key + facts.offer)
+            }
+            known["describe"][name] = {
+                "n_units": facts.n_units,
+                "key": bytes.fromhex(entry.key),
+                "kind": entry.kind,
+                "version": facts.version,
+                "signature": bytes.fromhex(facts.signature),
+            }
+    return known
+
+
+def _note(federation: FolderFederation) -> None:
+    for path, why in federation.notes.items():
+        print(f"{path}: left aside: {why}")
+
+
+def _collect_approvals(study: StudyConfig, folder: Path) -> None:
+    """Keep the approvals that came with answers."""
+    for path in sorted(folder.rglob("*.zip")):
+        if path.relative_to(folder).parts[0].startswith("to-"):
+            continue
+        try:
+            text = carried.read_zip(path, carried.ANSWER)["approval.json"]
+        except (KeyError, ValueError):
+            continue
+        own = study.private(joining.HUB) / "approval.json"
+        files.write_text(own, text.decode())
+        joining.collect(study, [own])
+
+
+# --- at a site -----------------------------------------------------------------------
+
+
+class Visit(NamedTuple):
+    """A request file that was read: for whom it is, and its parts."""
+
+    study_path: Path
+    study: StudyConfig
+    name: str
+    manifest: Manifest
+    parts: list[bytes]
+
+
+class Given(NamedTuple):
+    """One answered part: what was asked, and what leaves."""
+
+    request: Request
+    reply: Message
+
+
+def answer(path: Path, fingerprint: str, is_sure: bool, study_path: Path | None) -> int:
+    """Answer a request that somebody carried here.
+
+    Parameters
+    ----------
+    path
+        The request's zip.
+    fingerprint
+        The manifest's, as it was published; needed once, when a site approves it.
+    is_sure
+        Whether not to ask for a yes.
+    study_path
+        The study file; None: the one with which the site joined.
+
+    Returns
+    -------
+    int
+        The exit status.
+    """
+    visit = _read(path, study_path)
+    _approve(visit, fingerprint)
+    study, stage = visit.study, _stage(visit)
+    archive = _kept(visit)
+    if archive.exists():
+        print("answered before: the same file again, which costs nothing")
+        _hand_out(path, carried.read_zip(archive, carried.ANSWER))
+        return 0
+    asked = _asked(visit, stage)
+    for line in _lines(visit, stage, asked):
+        print(line)
+    if asked and not is_sure and input("answer? [yes/no] ").strip().lower() != "yes":
+        print("nothing was answered, charged or written")
+        return 0
+    given: list[Given] = []
+
+    def keep(site: Site, task: str, message: Message, reply: Message) -> None:
+        if task == "release" and "error" not in reply:
+            given.append(Given(Release.parse(message).request, reply))
+        if "error" in reply:
+            print(f"{task}: {reply['error']}: {reply['rule']}")
+
+    book = site_files.open_ledger(site_files.load_sites(study)[visit.name])
+    before = {line.sum for line in book.releases()}
+    answering = AnsweringSite(stage, visit.name, visit.manifest, False, after=keep)
+    answering.open()
+    sealed = [answering.gate.answer(part, "a file") for part in visit.parts]
+    is_repeat = bool(given) and all(g.request.digest in before for g in given)
+    members = {
+        f"{i}-{task}.answer": answer
+        for i, (task, answer) in enumerate(
+            zip(_tasks(visit, stage), sealed, strict=True), 1
+        )
+    }
+    statement = _statement(visit, stage, given, sealed, is_repeat, path)
+    members |= disclosure.files_of(disclosure.signed(statement, book.key))
+    digest = carried.digest_of_parts(visit.parts)
+    about = {"study": study.study, "site": visit.name, "request": digest}
+    members["answer.json"] = json.dumps(about).encode()
+    members["approval.json"] = _approval(visit, book)
+    carried.write_zip(archive, members)
+    _hand_out(path, members)
+    return 0
+
+
+def _read(path: Path, study_path: Path | None) -> Visit:
+    """Read a request's zip, and find for which study and site here it is."""
+    try:
+        members = carried.read_zip(path, carried.REQUEST)
+        manifest = agreed.parse(Manifest, members["manifest.json"])
+    except KeyError:
+        raise ConfigError(f"{path}: holds no manifest.json; it is no request") from None
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    if wrong := manifest.wrong():
+        raise ConfigError(f"{path}: manifest.json: {wrong}")
+    parts = carried.parts_of(members, "request")
+    if not parts:
+        raise ConfigError(f"{path}: holds no request")
+    for name, entry in manifest.sites.items():
+        joined = Path("private") / name / manifest.study / "entry.json"
+        if not joined.exists():
+            continue
+        own = agreed.parse(agreed.Entry, joined.read_bytes())
+        if own.key == entry.key:
+            where = study_path or joining.study_file(manifest.study, name)
+            study = load.load_study(where)
+            _check_kind(study)
+            return Visit(where, study, name, manifest, parts)
+    raise ConfigError(
+        f"{path}: is for a study {manifest.study!r} that no site here has joined; "
+        "change to the folder from which it joined"
+    )
+
+
+def _approve(visit: Visit, fingerprint: str) -> None:
+    """Approve the manifest of a request, unless it was; raise without fingerprint."""
+    study, manifest = visit.study, visit.manifest
+    before = joining.approved(study, visit.name)
+    if before is not None and before.fingerprint == manifest.fingerprint:
+        joining.approved_manifest(study, visit.name)
+        return
+    path = study.private(visit.name) / "manifest-sent.json"
+    files.write_json(path, manifest.model_dump(mode="json"))
+    joining.signable_manifest(study, visit.name, path)
+    print(joining.summary(manifest, before), flush=True)
+    if not fingerprint:
+        raise ConfigError(
+            "--fingerprint: this site has not approved the manifest above; compare "
+            "the fingerprint that was published, and add it"
+        )
+    joining.approve(study, visit.name, path, fingerprint)
+
+
+def _stage(visit: Visit) -> StudyConfig:
+    """Stage that a request is for, which its greeting names."""
+    _, greeting = _opened(visit)[0]
+    for stage in visit.study.full_study.members.values():
+        if stage.identity == greeting.get("study"):
+            return stage
+    raise ConfigError(
+        f"study {visit.study.study}: the request is for {greeting.get('study')!r}, "
+        "which the study file here does not have; all parties need the same file"
+    )
+
+
+def _opened(visit: Visit) -> list[tuple[str, Message]]:
+    """Tasks and messages of a request; signatures are checked."""
+    gate_of_site = AnsweringSite(visit.study, visit.name, visit.manifest, False).gate
+    try:
+        opened = [gate_of_site.read(part) for part in visit.parts]
+    except ValueError as error:
+        raise ConfigError(
+            f"request for {visit.name}: {error}; it is not from the aggregator of the "
+            "manifest, or was changed on the way"
+        ) from None
+    if opened[0][0] != "ping":
+        raise ConfigError(f"request for {visit.name}: has no greeting")
+    return opened
+
+
+def _tasks(visit: Visit, stage: StudyConfig) -> list[str]:
+    return [task for task, _ in _opened(visit)]
+
+
+def _asked(visit: Visit, stage: StudyConfig) -> list[Request]:
+    """Releases that a request asks for."""
+    return [
+        Release.parse(message).request
+        for task, message in _opened(visit)
+        if task == "release"
+    ]
+
+
+def _lines(visit: Visit, stage: StudyConfig, asked: Iterable[Request]) -> list[str]:
+    """What is asked and what it costs, before a yes."""
+    promise, name = stage.promise_of(visit.name), visit.name
+    lines = [f"study {visit.study.study!r} asks {name} for"]
+    spent = _spent(visit, stage)
+    for request in asked:
+        mu = loss(request, name)
+        cost = accounting.epsilon_from_mu(mu, promise.delta)
+        lines.append(f"  {_words(request)}: epsilon {cost:.3g}")
+        spent = accounting.compose([spent, mu])
+    after = accounting.epsilon_from_mu(spent, promise.delta)
+    lines.append(
+        f"  after it the study has spent epsilon {after:.3g} of {promise.epsilon:g}, "
+        f"delta {promise.delta:g}, for one {UNITS[promise.unit]}"
+    )
+    return lines if len(lines) > 2 else [lines[0] + " nothing of its people's data"]
+
+
+def _spent(visit: Visit, stage: StudyConfig) -> float:
+    """Composed loss of all that this study has had from the site."""
+    book = site_files.open_ledger(site_files.load_sites(visit.study)[visit.name])
+    book.total()  # reads its lines
+    stages = site_files.stages_of(stage)
+    releases = book.of_lineage(visit.manifest.root, stage.identity, visit.name, stages)
+    return accounting.compose([line.mu for line in releases])
+
+
+def _words(request: Request) -> str:
+    """A release in words."""
+    number = f", round {request.round + 1}" if request.round else ""
+    return f"{ANSWERS[request.query]}{number}"
+
+
+def _statement(
+    visit: Visit,
+    stage: StudyConfig,
+    given: list[Given],
+    sealed: list[bytes],
+    is_repeat: bool,
+    path: Path,
+) -> dict[str, Any]:
+    """Content of the disclosure statement, all of it strings and small numbers."""
+    promise, entry = stage.promise_of(visit.name), visit.manifest.sites[visit.name]
+    arrays = [row for g in given for row in _arrays(g, visit.name)]
+    mu = accounting.compose([loss(g.request, visit.name) for g in given])
+    spends = 0.0 if is_repeat or not given else mu
+    spent = _spent(visit, stage)
+    site = site_files.load_sites(visit.study)[visit.name]
+    share = 100 * accounting.attack_accuracy_bound(promise.mu)
+    meaning = MEANING[promise.unit].format(share=share)
+    return {
+        "format": 1,
+        "study": visit.study.study,
+        "manifest": visit.manifest.fingerprint,
+        "revision": visit.manifest.revision,
+        "site": visit.name,
+        "institution": entry.institution,
+        "contact": entry.contact,
+        "written": datetime.now().isoformat(" ", "minutes"),
+        "asked": [_words(g.request) for g in given],
+        "arrays": arrays,
+        "n_numbers": f"{sum(row['size'] for row in arrays):,}",
+        "sentence": NOTHING if len(sealed) > 1 else ACKNOWLEDGED,
+        "beside": [
+            "The number of people of the site, signed; keys; a signature of the "
+            "answer; the site's approval of the manifest."
+        ],
+        "unit_words": f"one {UNITS[promise.unit]}",
+        "promise": {
+            "epsilon": f"{promise.epsilon:g}",
+            "delta": f"{promise.delta:g}",
+            "unit": promise.unit,
+            "adversary": stage.adversary,
+            "meaning": f"{meaning[0].upper()}{meaning[1:]}.",
+        },
+        "spends": f"{accounting.epsilon_from_mu(spends, promise.delta):.3g}",
+        "spent": f"{accounting.epsilon_from_mu(spent, promise.delta):.3g}",
+        "left": round(100 * max(0.0, 1 - (spent / promise.mu) ** 2)),
+        "ceiling": f"{site.epsilon:g}",
+        "is_repeat": is_repeat,
+        "request_sha256": carried.digest_of_parts(visit.parts),
+        "answer_sha256": disclosure.digest_of(sealed),
+        "file": path.name.replace(".request", ".answer"),
+    }
+
+
+def _arrays(given: Given, name: str) -> list[dict[str, Any]]:
+    """A row for each array that leaves: what it is, its size, range and noise."""
+    request, rows = given.request, []
+    query = QUERIES[request.query]
+    t = query.sensitivity(request.n_units, request.relation, request.parameters)
+    gamma = t**2 * request.variances[name]
+    sigma2 = request.noise_ratio * gamma if request.arm == "cape" else 0.0
+    words = _words(request)
+    for kind in ("noisy", "masked"):
+        x = given.reply.get(kind)
+        if x is None:
+            continue
+        if kind == "masked":
+            about = "uniform by itself: masks cancel in the sum of all sites alone"
+            what = f"masked part of {words}"
+            least, largest = int(x.min()), int(x.max())
+            low, high = f"{least:.3g}", f"{largest:.3g}"
+        else:
+            all_gamma = [t**2 * v for v in request.variances.values()]
+            h = ring.grid(all_gamma, t, x.size, request.noise)
+            values = ring.from_ring(np.array(x), h)
+            low, high = f"{values.min():.3g}", f"{values.max():.3g}"
+            about = f"normal noise of deviation {np.sqrt(gamma + sigma2):.3g} on each"
+            what = f"this site's part of {words}"
+        rows.append(
+            {
+                "name": kind,
+                "words": f"{what[0].upper()}{what[1:]}",
+                "shape": f"{x.size:,}",
+                "size": int(x.size),
+                "least": low,
+                "largest": high,
+                "noise": about,
+            }
+        )
+    return rows
+
+
+def _approval(visit: Visit, book: Any) -> bytes:
+    signature = agreed.approval(visit.manifest, book.key)
+    content = {"name": visit.name, "manifest": visit.manifest.fingerprint}
+    return json.dumps(content | {"signature": signature.hex()}).encode()
+
+
+def _kept(visit: Visit) -> Path:
+    """Where the site keeps its answer to this very request."""
+    digest = carried.digest_of_parts(visit.parts)
+    return visit.study.private(visit.name) / "answers" / f"{digest}.zip"
+
+
+def _hand_out(path: Path, members: Mapping[str, bytes]) -> None:
+    """Write the answer beside its request, and the statement to be read."""
+    stem = path.name.removesuffix(".zip").removesuffix(".request")
+    out = path.with_name(f"{stem}.answer.zip")
+    carried.write_zip(out, members)
+    for name in ("DISCLOSURE.html", "DISCLOSURE.txt", "DISCLOSURE.json"):
+        path.with_name(f"{stem}.{name}").write_bytes(members[name])
+    print(f"wrote {out}; read first {stem}.DISCLOSURE.html, then carry both out")
