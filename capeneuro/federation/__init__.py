@@ -28,6 +28,8 @@ manifest
     What all parties of a study agreed on and signed.
 vouching
     What a site signs of a record of privacy.
+folder
+    Requests and answers as files that people carry.
 transport
     The sites seen from the aggregator; sites in this process.
 secagg

@@ -173,7 +173,7 @@ class FolderFederation:
         Who asks: signs requests, reads answers.
     greeting
         First part of every visit.
-    known
+    signed_facts
         By task and site what the site said already, signed in its entry.
     members
         What else goes into each request, such as the manifest.
@@ -188,14 +188,14 @@ class FolderFederation:
         names: tuple[str, ...],
         authority: Authority,
         greeting: Message,
-        known: Mapping[str, Mapping[str, Message]],
+        signed_facts: Mapping[str, Mapping[str, Message]],
         members: Mapping[str, bytes],
         visits: Path,
     ) -> None:
         self.names = names
         self.notes: dict[Path, str] = {}  # files that are no answers, and why
         self._folder, self._study, self._authority = folder, study, authority
-        self._greeting, self._known = Part("ping", greeting), known
+        self._greeting, self._signed_facts = Part("ping", greeting), signed_facts
         self._members, self._visits = dict(members), visits
         self._projection: Mapping[str, Message] = {}
 
@@ -207,7 +207,7 @@ class FolderFederation:
         fold: Callable[[str, Message], None] | None = None,
     ) -> Replies:
         """Ask the named sites; raise :class:`Waiting` until all answers are there."""
-        replies, known = Replies(), self._known.get(task, {})
+        replies, facts = Replies(), self._signed_facts.get(task, {})
         if task == "project":  # it rides with the release that follows
             self._projection = messages
             replies.ok.update({name: {} for name in messages})
@@ -215,19 +215,19 @@ class FolderFederation:
         requests = {
             name: self._signed(name, [*self._before(name), Part(task, message)])
             for name, message in messages.items()
-            if name not in known
+            if name not in facts
         }
         answers = self._answers(requests) if requests else {}
         for name in messages:
-            reply = known[name] if name in known else answers[name]()
+            reply = facts[name] if name in facts else answers[name]()
             sort_reply(replies, name, reply, fold)
         return replies
 
     def close(self) -> None:
-        """Write a last file for each site, which says that the study is finished."""
-        done = Part("ping", {**self._greeting.message, "done": True})
+        """Write a last request for each site: to note that the study is finished."""
+        ending = Part("ping", {**self._greeting.message, "done": True})
         for name in self.names:
-            requests = self._signed(name, [done])
+            requests = self._signed(name, [ending])
             self._write(name, f"{self._study}-finished", requests)
 
     def _before(self, name: str) -> Iterator[Part]:
@@ -248,31 +248,33 @@ class FolderFederation:
     def _answers(
         self, requests: Mapping[str, Mapping[str, bytes]]
     ) -> dict[str, Callable[[], Message]]:
-        """How to read each site's answer; a request for who has not answered."""
+        """Find the sites' answers; write requests for sites that have not answered."""
         digests = {n: digest_of_parts(parts.values()) for n, parts in requests.items()}
         visit = self._visit(digests)
-        found = self._find(digests)
-        missing = [name for name in requests if not found[name]]
+        answer_files = self._find(digests)
+        missing = [name for name in requests if not answer_files[name]]
         for name in missing:
             self._write(name, visit, requests[name])
         if missing:
             raise Waiting(visit, missing, len(requests))
         return {
-            name: lambda name=name: self._read(name, requests[name], found[name])
+            name: lambda name=name: self._read(name, requests[name], answer_files[name])
             for name in requests
         }
 
     def _visit(self, digests: Mapping[str, str]) -> str:
         """Name of the files of a visit, numbered in the order in which they began."""
-        known = json.loads(self._visits.read_text()) if self._visits.exists() else {}
+        visit_numbers = (
+            json.loads(self._visits.read_text()) if self._visits.exists() else {}
+        )
         key = digest_of_parts(f"{n} {d}".encode() for n, d in sorted(digests.items()))
-        if key not in known:
-            known[key] = len(known) + 1
+        if key not in visit_numbers:
+            visit_numbers[key] = len(visit_numbers) + 1
             self._visits.parent.mkdir(parents=True, exist_ok=True)
             partial = self._visits.with_suffix(".part")
-            partial.write_text(json.dumps(known))
+            partial.write_text(json.dumps(visit_numbers))
             partial.rename(self._visits)
-        return f"{self._study}-{known[key]}"
+        return f"{self._study}-{visit_numbers[key]}"
 
     def _write(self, name: str, visit: str, requests: Mapping[str, bytes]) -> None:
         path = self._folder / f"to-{name}" / f"{visit}.request.zip"
@@ -281,7 +283,7 @@ class FolderFederation:
 
     def _find(self, digests: Mapping[str, str]) -> dict[str, list[Path]]:
         """Files that say to be the answer of a site to its request."""
-        found: dict[str, list[Path]] = {name: [] for name in digests}
+        answer_files: dict[str, list[Path]] = {name: [] for name in digests}
         for path in sorted(self._folder.rglob("*.zip")):
             if path.relative_to(self._folder).parts[0].startswith("to-"):
                 continue
@@ -292,8 +294,8 @@ class FolderFederation:
                 self.notes[path] = _why(error)
                 continue
             if name in digests and digests[name] == digest:
-                found[name].append(path)
-        return found
+                answer_files[name].append(path)
+        return answer_files
 
     def _read(
         self, name: str, requests: Mapping[str, bytes], paths: Sequence[Path]

@@ -45,7 +45,7 @@ class _Form(BaseModel):
 
 
 class StageFacts(_Form):
-    """What a site says of itself in one stage of a study, signed for that stage.
+    """Facts about a site in one stage of a study, signed for that stage.
 
     ``offer`` is the signature of its mask key; the others are those of
     :class:`.requests.Description`, 0 and empty where the stage is not prepared yet.

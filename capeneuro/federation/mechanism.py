@@ -499,5 +499,5 @@ class Mechanism:
 
 
 def _link(message: Message) -> str:
-    """Place in the checkpoint of what a request follows."""
+    """Name of the state that keeps the request before another one."""
     return f"link-{digest(message)}"

@@ -137,7 +137,7 @@ class Site:
     longest
         Public number of samples that nobody has more of; None: not bounded.
     mask_key
-        Secret key of its masks, made for one manifest; None: derived from the key of
+        Secret key of its masks, 32 bytes, made for one manifest; None: derived from the key of
         the ledger for each study, where all sites are in one process.
 
     Raises
@@ -158,7 +158,7 @@ class Site:
         seed: int | None = None,
         together: int = 1,
         longest: int | None = None,
-        mask_key: X25519PrivateKey | None = None,
+        mask_key: bytes | None = None,
     ) -> None:
         if limits.kind == "private" and (seed is not None or ledger.folder is None):
             raise ValueError(
@@ -387,7 +387,7 @@ class Site:
     def _secret_mask_key(self, study: str) -> X25519PrivateKey:
         """Secret key of its masks in a study."""
         if self._mask_key is not None:
-            return self._mask_key
+            return X25519PrivateKey.from_private_bytes(self._mask_key)
         if self._limits.mask_keys is not None:
             raise Refused("masks of a study that has ended")
         # Privacy: sites may share a ledger and its key, never a mask.
@@ -830,17 +830,17 @@ class Site:
         }
 
     def _follows(self, message: Release, entry: ReleaseLine) -> ReleaseLine:
-        """Refuse a request that does not follow what was answered; its line if it does.
+        """Refuse a request that does not follow the last sum; complete its ledger line.
 
         An honest aggregator's names a request that a restored ledger does not have.
         What it gives up is the last one alone, of sites of which one is gone now.
         """
         request, lines = message.request, self._sums(message)
-        known = {line.sum: line for line in lines}
-        # Privacy: what is not known was forgotten, and would be spent again.
-        if request.after and request.after not in known:
+        lines_of_sums = {line.sum: line for line in lines}
+        # Privacy: what is not lines_of_sums was forgotten, and would be spent again.
+        if request.after and request.after not in lines_of_sums:
             raise Refused("a release that this ledger does not know")
-        if line := known.get(request.void):
+        if line := lines_of_sums.get(request.void):
             stored = self._ledger.stored(line.request)
             before = Release.parse(unpack(stored.asked)).request.roster
             of_stage = [e.sum for e in lines if e.study == request.study]

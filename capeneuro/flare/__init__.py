@@ -1,9 +1,13 @@
-"""Each party on its own host, over NVIDIA FLARE.
+"""Each party on its own host: over NVIDIA FLARE, or by files that people carry.
 
 parties
     A site that waits, an aggregator that drives.
 joining
     What all parties agree on before anything is asked: manifest and approvals.
+answering
+    A site that answers for its manifest, however requests come.
+by_files
+    A study whose requests and answers are carried as files.
 kit
     Kits of the parties: made, made safe, checked.
 reach

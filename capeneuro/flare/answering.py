@@ -77,7 +77,7 @@ class AnsweringSite:
         )
 
     def open(self) -> None:
-        """Open the site on its prepared features; until then it says that it failed.
+        """Open the site on its prepared features; before that it refuses everything.
 
         Raises
         ------

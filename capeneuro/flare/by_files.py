@@ -133,7 +133,7 @@ def _check_kind(study: StudyConfig) -> None:
 
 
 def _federation(study: StudyConfig, folder: Path) -> FolderFederation:
-    """Sites of one stage, with what they said of themselves in their entries."""
+    """Connect one stage to its sites, with the facts in their entries."""
     authority, _ = joining.authority(study.full_study)
     manifest = joining.manifest_of_aggregator(study.full_study)
     text = json.dumps(manifest.model_dump(mode="json"), indent=1)
@@ -146,30 +146,31 @@ def _federation(study: StudyConfig, folder: Path) -> FolderFederation:
         names=study.site_names,
         authority=authority,
         greeting=greeting,
-        known=_known(study, manifest),
+        signed_facts=_signed_facts(study, manifest),
         members={"manifest.json": text.encode()},
         visits=study.full_study.private(joining.HUB) / "visits.json",
     )
 
 
-def _known(
+def _signed_facts(
     study: StudyConfig, manifest: Manifest
-) -> dict[str, dict[str, dict[str, Any]]]:
+) -> dict[str, dict[str, Message]]:
     """Answers about themselves that sites signed in their entries."""
-    known: dict[str, dict[str, dict[str, Any]]] = {"describe": {}, "mask_key": {}}
+    facts_of_sites: dict[str, dict[str, dict[str, Any]]] = {
+        "describe": {},
+        "mask_key": {},
+    }
     for name, entry in manifest.sites.items():
         if facts := entry.stages.get(study.identity):
-            known["mask_key"][name] = {
-                "mask_key": bytes.fromhex(entry.mask_key + facts.offer)
-            }
-            known["describe"][name] = {
+            mask_keys[name] = {"mask_key": bytes.fromhex(entry.mask_key + facts.offer)}
+            descriptions[name] = {
                 "n_units": facts.n_units,
                 "key": bytes.fromhex(entry.key),
                 "kind": entry.kind,
                 "version": facts.version,
                 "signature": bytes.fromhex(facts.signature),
             }
-    return known
+    return {"describe": descriptions, "mask_key": mask_keys}
 
 
 def _note(federation: FolderFederation) -> None:
@@ -186,16 +187,16 @@ def _collect_approvals(study: StudyConfig, folder: Path) -> None:
             text = carried.read_zip(path, carried.ANSWER)["approval.json"]
         except (KeyError, ValueError):
             continue
-        own = study.private(joining.HUB) / "approval.json"
-        files.write_text(own, text.decode())
-        joining.collect(study, [own])
+        approval_path = study.private(joining.HUB) / "approval.json"
+        files.write_text(approval_path, text.decode())
+        joining.collect(study, [approval_path])
 
 
 # --- at a site -----------------------------------------------------------------------
 
 
 class Visit(NamedTuple):
-    """A request file that was read: for whom it is, and its parts."""
+    """A request of the aggregator: its study and site, and its parts."""
 
     study_path: Path
     study: StudyConfig
@@ -204,8 +205,8 @@ class Visit(NamedTuple):
     parts: list[bytes]
 
 
-class Given(NamedTuple):
-    """One answered part: what was asked, and what leaves."""
+class Answered(NamedTuple):
+    """One release: its request, and the reply that leaves."""
 
     request: Request
     reply: Message
@@ -233,22 +234,22 @@ def answer(path: Path, fingerprint: str, is_sure: bool, study_path: Path | None)
     visit = _read(path, study_path)
     _approve(visit, fingerprint)
     study, stage = visit.study, _stage(visit)
-    archive = _kept(visit)
+    archive = _archive_of(visit)
     if archive.exists():
         print("answered before: the same file again, which costs nothing")
         _hand_out(path, carried.read_zip(archive, carried.ANSWER))
         return 0
-    asked = _asked(visit, stage)
-    for line in _lines(visit, stage, asked):
+    releases = _releases(visit, stage)
+    for line in _lines(visit, stage, releases):
         print(line)
-    if asked and not is_sure and input("answer? [yes/no] ").strip().lower() != "yes":
+    if releases and not is_sure and input("answer? [yes/no] ").strip().lower() != "yes":
         print("nothing was answered, charged or written")
         return 0
-    given: list[Given] = []
+    answered: list[Answered] = []
 
     def keep(site: Site, task: str, message: Message, reply: Message) -> None:
         if task == "release" and "error" not in reply:
-            given.append(Given(Release.parse(message).request, reply))
+            answered.append(Answered(Release.parse(message).request, reply))
         if "error" in reply:
             print(f"{task}: {reply['error']}: {reply['rule']}")
 
@@ -257,18 +258,18 @@ def answer(path: Path, fingerprint: str, is_sure: bool, study_path: Path | None)
     answering = AnsweringSite(stage, visit.name, visit.manifest, False, after=keep)
     answering.open()
     sealed = [answering.gate.answer(part, "a file") for part in visit.parts]
-    is_repeat = bool(given) and all(g.request.digest in before for g in given)
+    is_repeat = bool(answered) and all(a.request.digest in before for a in answered)
     members = {
         f"{i}-{task}.answer": answer
         for i, (task, answer) in enumerate(
             zip(_tasks(visit, stage), sealed, strict=True), 1
         )
     }
-    statement = _statement(visit, stage, given, sealed, is_repeat, path)
-    members |= disclosure.files_of(disclosure.signed(statement, book.key))
+    statement = _statement(visit, stage, answered, sealed, is_repeat, path)
+    members |= disclosure.files_of(disclosure.signed(statement, book))
     digest = carried.digest_of_parts(visit.parts)
-    about = {"study": study.study, "site": visit.name, "request": digest}
-    members["answer.json"] = json.dumps(about).encode()
+    facts = {"study": study.study, "site": visit.name, "request": digest}
+    members["answer.json"] = json.dumps(facts).encode()
     members["approval.json"] = _approval(visit, book)
     carried.write_zip(archive, members)
     _hand_out(path, members)
@@ -293,12 +294,12 @@ def _read(path: Path, study_path: Path | None) -> Visit:
         joined = Path("private") / name / manifest.study / "entry.json"
         if not joined.exists():
             continue
-        own = agreed.parse(agreed.Entry, joined.read_bytes())
-        if own.key == entry.key:
-            where = study_path or joining.study_file(manifest.study, name)
-            study = load.load_study(where)
+        own_entry = agreed.parse(agreed.Entry, joined.read_bytes())
+        if own_entry.key == entry.key:
+            study_path = study_path or joining.study_file(manifest.study, name)
+            study = load.load_study(study_path)
             _check_kind(study)
-            return Visit(where, study, name, manifest, parts)
+            return Visit(study_path, study, name, manifest, parts)
     raise ConfigError(
         f"{path}: is for a study {manifest.study!r} that no site here has joined; "
         "change to the folder from which it joined"
@@ -355,7 +356,7 @@ def _tasks(visit: Visit, stage: StudyConfig) -> list[str]:
     return [task for task, _ in _opened(visit)]
 
 
-def _asked(visit: Visit, stage: StudyConfig) -> list[Request]:
+def _releases(visit: Visit, stage: StudyConfig) -> list[Request]:
     """Releases that a request asks for."""
     return [
         Release.parse(message).request
@@ -364,12 +365,12 @@ def _asked(visit: Visit, stage: StudyConfig) -> list[Request]:
     ]
 
 
-def _lines(visit: Visit, stage: StudyConfig, asked: Iterable[Request]) -> list[str]:
-    """What is asked and what it costs, before a yes."""
+def _lines(visit: Visit, stage: StudyConfig, releases: Iterable[Request]) -> list[str]:
+    """Lines with the releases of a request and their cost, before a yes."""
     promise, name = stage.promise_of(visit.name), visit.name
     lines = [f"study {visit.study.study!r} asks {name} for"]
     spent = _spent(visit, stage)
-    for request in asked:
+    for request in releases:
         mu = loss(request, name)
         cost = accounting.epsilon_from_mu(mu, promise.delta)
         lines.append(f"  {_words(request)}: epsilon {cost:.3g}")
@@ -400,16 +401,16 @@ def _words(request: Request) -> str:
 def _statement(
     visit: Visit,
     stage: StudyConfig,
-    given: list[Given],
+    answered: list[Answered],
     sealed: list[bytes],
     is_repeat: bool,
     path: Path,
 ) -> dict[str, Any]:
     """Content of the disclosure statement, all of it strings and small numbers."""
     promise, entry = stage.promise_of(visit.name), visit.manifest.sites[visit.name]
-    arrays = [row for g in given for row in _arrays(g, visit.name)]
-    mu = accounting.compose([loss(g.request, visit.name) for g in given])
-    spends = 0.0 if is_repeat or not given else mu
+    arrays = [row for a in answered for row in _arrays(a, visit.name)]
+    mu = accounting.compose([loss(a.request, visit.name) for a in answered])
+    spends = 0.0 if is_repeat or not answered else mu
     spent = _spent(visit, stage)
     site = site_files.load_sites(visit.study)[visit.name]
     share = 100 * accounting.attack_accuracy_bound(promise.mu)
@@ -423,7 +424,7 @@ def _statement(
         "institution": entry.institution,
         "contact": entry.contact,
         "written": datetime.now().isoformat(" ", "minutes"),
-        "asked": [_words(g.request) for g in given],
+        "asked": [_words(a.request) for a in answered],
         "arrays": arrays,
         "n_numbers": f"{sum(row['size'] for row in arrays):,}",
         "sentence": NOTHING if len(sealed) > 1 else ACKNOWLEDGED,
@@ -450,21 +451,21 @@ def _statement(
     }
 
 
-def _arrays(given: Given, name: str) -> list[dict[str, Any]]:
-    """A row for each array that leaves: what it is, its size, range and noise."""
-    request, rows = given.request, []
+def _arrays(answered: Answered, name: str) -> list[dict[str, Any]]:
+    """List each array that leaves with its meaning, size, range and noise."""
+    request, rows = answered.request, []
     query = QUERIES[request.query]
     t = query.sensitivity(request.n_units, request.relation, request.parameters)
     gamma = t**2 * request.variances[name]
     sigma2 = request.noise_ratio * gamma if request.arm == "cape" else 0.0
     words = _words(request)
     for kind in ("noisy", "masked"):
-        x = given.reply.get(kind)
+        x = answered.reply.get(kind)
         if x is None:
             continue
         if kind == "masked":
-            about = "uniform by itself: masks cancel in the sum of all sites alone"
-            what = f"masked part of {words}"
+            noise = "uniform by itself: masks cancel in the sum of all sites alone"
+            title = f"masked part of {words}"
             least, largest = int(x.min()), int(x.max())
             low, high = f"{least:.3g}", f"{largest:.3g}"
         else:
@@ -472,17 +473,17 @@ def _arrays(given: Given, name: str) -> list[dict[str, Any]]:
             h = ring.grid(all_gamma, t, x.size, request.noise)
             values = ring.from_ring(np.array(x), h)
             low, high = f"{values.min():.3g}", f"{values.max():.3g}"
-            about = f"normal noise of deviation {np.sqrt(gamma + sigma2):.3g} on each"
-            what = f"this site's part of {words}"
+            noise = f"normal noise of deviation {np.sqrt(gamma + sigma2):.3g} on each"
+            title = f"this site's part of {words}"
         rows.append(
             {
                 "name": kind,
-                "words": f"{what[0].upper()}{what[1:]}",
+                "words": f"{title[0].upper()}{title[1:]}",
                 "shape": f"{x.size:,}",
                 "size": int(x.size),
                 "least": low,
                 "largest": high,
-                "noise": about,
+                "noise": noise,
             }
         )
     return rows
@@ -494,7 +495,7 @@ def _approval(visit: Visit, book: Any) -> bytes:
     return json.dumps(content | {"signature": signature.hex()}).encode()
 
 
-def _kept(visit: Visit) -> Path:
+def _archive_of(visit: Visit) -> Path:
     """Where the site keeps its answer to this very request."""
     digest = carried.digest_of_parts(visit.parts)
     return visit.study.private(visit.name) / "answers" / f"{digest}.zip"

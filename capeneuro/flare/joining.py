@@ -116,7 +116,7 @@ def study_file(study: str, name: str) -> Path:
 
 
 def is_prepared(study: StudyConfig, name: str) -> bool:
-    """Whether a site's entry tells its number of people in the first stage."""
+    """Whether a site has prepared the first stage, whose people its entry counts."""
     first = next(iter(study.full_study.members.values()))
     return (first.private(name) / "projected.npz").exists()
 
@@ -124,14 +124,15 @@ def is_prepared(study: StudyConfig, name: str) -> bool:
 def _facts(
     study: StudyConfig, name: str, mask_key: X25519PrivateKey
 ) -> dict[str, StageFacts]:
-    """What a site says of itself in each stage that it has prepared, signed.
+    """Sign the number of people and the version of the data of each prepared stage.
 
     With them nobody has to ask before the first release.
     """
     facts, sites = {}, site_files.load_sites(study)
+    secret = mask_key.private_bytes_raw()
     for stage in study.full_study.members.values():
         if (stage.private(name) / "projected.npz").exists():
-            site = site_files.open_site(stage, sites, name, mask_key=mask_key)
+            site = site_files.open_site(stage, sites, name, mask_key=secret)
             reply = site.answer("mask_key", {"study": stage.identity})
             offer = MaskKey.parse(reply).mask_key[KEY_BYTES:]
             reply = site.answer("describe", {"unit": study.budget.unit})
@@ -161,7 +162,7 @@ def _new_mask_key(study: StudyConfig, name: str) -> X25519PrivateKey:
 
 
 def delete_mask_keys(study: StudyConfig, name: str, but: str = "") -> None:
-    """Delete a site's secret mask keys: who steals a key later opens nothing.
+    """Delete a site's secret mask keys, so that a later theft opens no sum.
 
     Parameters
     ----------
@@ -182,7 +183,7 @@ def open_site(
     path = _mask_keys(study, name) / manifest.sites[name].mask_key
     mask_key = None  # it answers again what it has answered, and nothing else
     if path.exists():
-        mask_key = X25519PrivateKey.from_private_bytes(path.read_bytes())
+        mask_key = path.read_bytes()
     return site_files.open_site(study, sites, name, manifest, mask_key)
 
 
@@ -467,8 +468,8 @@ def give_up(study: StudyConfig, name: str, reason: str) -> None:
     """
     gone = site_files.gone(study)
     if name not in study.site_names:
-        known = ", ".join(study.site_names)
-        raise ConfigError(f"--gone: must be one of {known}, got {name!r}")
+        names = ", ".join(study.site_names)
+        raise ConfigError(f"--gone: must be one of {names}, got {name!r}")
     if not reason.strip():
         raise ConfigError("--reason: must say why the site is given up; add it")
     if study.survivor_threshold < len(study.sites):

@@ -12,6 +12,8 @@ sentences
     Results in words.
 protection
     What is promised and what left the sites, in words.
+disclosure
+    The statement of what one carried file tells.
 methods_text
     What was done to images, in sentences of a paper.
 literature

@@ -11,32 +11,31 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
+from capeneuro.federation.ledger import Ledger
 from capeneuro.federation.secagg import signing
 from capeneuro.report.page import template_of
 
 DOMAIN = b"capeneuro disclosure\0"
 
 
-def signed(content: Mapping[str, Any], key: Ed25519PrivateKey) -> dict[str, Any]:
+def signed(content: Mapping[str, Any], ledger: Ledger) -> dict[str, Any]:
     """Sign a statement with a site's key.
 
     Parameters
     ----------
     content
         The statement, of numbers and strings.
-    key
-        The key of the site's ledger, which the manifest names.
+    ledger
+        The site's, whose key the manifest names.
 
     Returns
     -------
     dict
         The statement with ``key`` and ``signature``.
     """
-    public = key.public_key().public_bytes_raw().hex()
-    statement = {**content, "key": public}
-    return {**statement, "signature": key.sign(_bytes_of(statement)).hex()}
+    statement = {**content, "key": ledger.public_key.hex()}
+    signature = ledger.key.sign(_bytes_of(statement))
+    return {**statement, "signature": signature.hex()}
 
 
 def wrong(statement: Mapping[str, Any], answers: Sequence[bytes]) -> str:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from threadpoolctl import threadpool_limits
 
 from capeneuro.config.errors import ConfigError, some
@@ -577,12 +576,12 @@ def open_site(
     sites: Sites,
     name: str,
     manifest: Manifest | None = None,
-    mask_key: X25519PrivateKey | None = None,
+    mask_key: bytes | None = None,
 ) -> Site:
     """Open one site on its prepared features, with its own rules.
 
     Without a manifest all sites are in this process, and the keys of their ledgers are
-    read. ``mask_key`` is that of the site's entry in the manifest.
+    read. ``mask_key`` is the secret half of that in the site's entry.
     """
     site = sites[name]
     if manifest is None:
