@@ -137,8 +137,8 @@ class Site:
     longest
         Public number of samples that nobody has more of; None: not bounded.
     mask_key
-        Secret key of its masks, 32 bytes, made for one manifest; None: derived from the key of
-        the ledger for each study, where all sites are in one process.
+        Secret key of its masks, 32 bytes, made for one manifest; None: derived from the
+        key of the ledger for each study, where all sites are in one process.
 
     Raises
     ------

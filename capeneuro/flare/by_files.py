@@ -156,10 +156,8 @@ def _signed_facts(
     study: StudyConfig, manifest: Manifest
 ) -> dict[str, dict[str, Message]]:
     """Answers about themselves that sites signed in their entries."""
-    facts_of_sites: dict[str, dict[str, dict[str, Any]]] = {
-        "describe": {},
-        "mask_key": {},
-    }
+    descriptions: dict[str, Message] = {}
+    mask_keys: dict[str, Message] = {}
     for name, entry in manifest.sites.items():
         if facts := entry.stages.get(study.identity):
             mask_keys[name] = {"mask_key": bytes.fromhex(entry.mask_key + facts.offer)}
