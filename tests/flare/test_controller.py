@@ -25,6 +25,7 @@ from capeneuro.config import load
 from capeneuro.federation.envelope import HEADER, ROOM, SIGNATURE, Authority, Gate
 from capeneuro.federation.messages import pack, unpack
 from capeneuro.flare import answering, controller, daemon, kit
+from capeneuro.flare.answering import AnsweringSite
 from capeneuro.flare.parties import ENDED, write_job
 
 NAMES = ("a", "b", "c")
@@ -166,8 +167,8 @@ def test_every_request_has_a_timeout():
 @pytest.fixture
 def executor() -> controller.SiteExecutor:
     made = controller.SiteExecutor()
-    made._open("a", Approved())
-    made._site = SimpleNamespace(
+    made._answering = AnsweringSite(None, "a", Approved(), True)
+    made._answering._site = SimpleNamespace(
         answer=lambda what, message: {"what": what}, room=lambda *_: ROOM
     )
     return made
@@ -232,11 +233,11 @@ def test_no_text_of_an_exception_leaves(executor):
     def answer(what, message):
         raise ValueError("sub-01 is at row 7")
 
-    executor._site.answer = answer
+    executor._answering._site.answer = answer
     handle(executor, "ping", **ping())
     lost = {"error": "failed", "rule": "no answer"}
     assert handle(executor, "release") == lost
-    executor._site.answer = lambda what, message: {"x": object()}
+    executor._answering._site.answer = lambda what, message: {"x": object()}
     assert handle(executor, "release") == lost
     for odd in (b"not a message", b"", bytes(1000)):
         sealed = told(executor, odd)  # to whom it may concern: the aggregator alone
@@ -254,7 +255,7 @@ def test_a_site_without_its_files_says_so(monkeypatch, tmp_path):
     made.handle_event("_start_run", SimpleNamespace(get_engine=lambda: engine))
     assert list(topics) == [controller.TOPIC, controller.BEAT]
     assert told(made, AUTHORITY.request("a", "ping", ping())) == b""
-    made._open("a", Approved())
+    made._answering = AnsweringSite(None, "a", Approved(), True)
     assert handle(made, "ping", **ping())["rule"] == "files of the site"
     assert handle(made, "describe")["rule"] == "request of another session"
 

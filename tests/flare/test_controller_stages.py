@@ -97,7 +97,7 @@ def answered(root: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> dict:
         authority, asking._approvals = joining.authority(study.full_study)
         asking._made_from = made_from(study)
     raw = authority.request(name, "ping", asking._greeting())
-    return authority.read(name, raw, opened._gate.answer(raw, "nobody"))
+    return authority.read(name, raw, opened._answering.gate.answer(raw, "nobody"))
 
 
 @pytest.mark.slow

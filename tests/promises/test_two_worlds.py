@@ -34,7 +34,8 @@ from capeneuro.federation.envelope import Authority
 from capeneuro.federation.messages import digest
 from capeneuro.federation.requests import COOPERATIVE_ARMS
 from capeneuro.federation.site import Site
-from capeneuro.flare import controller
+from capeneuro.flare import answering, controller
+from capeneuro.flare.answering import AnsweringSite
 from capeneuro.privacy.queries import QUERIES
 from capeneuro.studies import sites as site_files
 
@@ -80,8 +81,10 @@ class Network:
     def _executor(self, name: str, site) -> controller.SiteExecutor:
         made = controller.SiteExecutor()
         own = {"digest": self.authority.manifest, "asker": self.authority.public}
-        made._open(name, SimpleNamespace(missing=lambda _: [], **own))
-        made._site, made._timed = site, True
+        manifest = SimpleNamespace(missing=lambda _: [], **own)
+        clock = made._start_clock
+        made._answering = AnsweringSite(None, name, manifest, True, before=clock)
+        made._answering._site, made._timed = site, True
         return made
 
     def shorten(self, longest: int) -> None:
@@ -371,11 +374,11 @@ def test_a_site_of_private_data_opens_with_its_clock(kind, monkeypatch):
     monkeypatch.setenv(controller.SITE, "a")
     for where, name, value in (
         (controller, "_own_study", study),
-        (controller, "Standing", None),
+        (answering, "Standing", None),
         (controller.joining, "approved_manifest", SimpleNamespace(**manifest)),
-        (controller.files, "Features", SimpleNamespace(made_from="")),
+        (answering.files, "Features", SimpleNamespace(made_from="")),
         (site_files, "load_sites", {"a": SimpleNamespace(data=kind)}),
-        (site_files, "open_site", None),
+        (answering.joining, "open_site", None),
     ):
         monkeypatch.setattr(where, name, lambda *_, value=value: value)
     engine = SimpleNamespace(register_aux_message_handler=lambda *_: None)

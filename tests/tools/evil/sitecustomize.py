@@ -56,7 +56,7 @@ def attack(controller, executor, engine, overheard) -> None:
     from capeneuro.federation.envelope import Authority
 
     loot = []
-    own = Authority(executor._manifest.digest)
+    own = Authority(executor._answering._manifest.digest)
     end = time.monotonic() + 60
     while len(overheard) < 4 and time.monotonic() < end:
         time.sleep(0.05)
