@@ -725,9 +725,8 @@ def join(options: argparse.Namespace) -> None:
                 "responsible for the site, and its contact; add both"
             )
         parties.show(study, options.site)
-        path = joining.enter(
-            study, options.site, options.institution, options.contact, options.study
-        )
+        path = joining.enter(study, options.site, options.institution, options.contact)
+        joining.note_study_file(study, options.site, options.study)
         print(
             f"wrote {path} with institution, contact, kind of data, keys and number of "
             "earlier releases; send it to the study's coordinator; nothing is signed "

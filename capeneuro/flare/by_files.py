@@ -23,6 +23,7 @@ from capeneuro.data import files
 from capeneuro.federation import folder as carried
 from capeneuro.federation import manifest as agreed
 from capeneuro.federation.folder import FolderFederation, Waiting
+from capeneuro.federation.ledger import Ledger
 from capeneuro.federation.manifest import Manifest
 from capeneuro.federation.messages import Message
 from capeneuro.federation.requests import Release, Request
@@ -45,7 +46,8 @@ WAITING = 4
 LOOK = 2.0
 MEANING = {
     "subject": "an attacker who knows everybody else, and who guesses whether one "
-    "person's data are in, is right in at most {share:.0f} of 100 cases",
+    "person's data are in, is right in at most {share:.0f} of 100 cases; a coin is in "
+    "50",
     "sample": "it covers one volume; a person with n volumes is covered n times less",
 }
 UNITS = {"subject": "person", "sample": "volume of a person"}
@@ -251,7 +253,7 @@ def answer(path: Path, fingerprint: str, is_sure: bool, study_path: Path | None)
         if "error" in reply:
             print(f"{task}: {reply['error']}: {reply['rule']}")
 
-    book = site_files.open_ledger(site_files.load_sites(study)[visit.name])
+    book = _ledger(visit)
     before = {line.sum for line in book.releases()}
     answering = AnsweringSite(stage, visit.name, visit.manifest, False, after=keep)
     answering.open()
@@ -365,25 +367,36 @@ def _releases(visit: Visit, stage: StudyConfig) -> list[Request]:
 
 def _lines(visit: Visit, stage: StudyConfig, releases: Iterable[Request]) -> list[str]:
     """Lines with the releases of a request and their cost, before a yes."""
-    promise, name = stage.promise_of(visit.name), visit.name
-    lines = [f"study {visit.study.study!r} asks {name} for"]
+    promise, book = stage.promise_of(visit.name), _ledger(visit)
+    lines, charged = [], {line.sum for line in book.releases()}
     spent = _spent(visit, stage)
     for request in releases:
-        mu = loss(request, name)
-        cost = accounting.epsilon_from_mu(mu, promise.delta)
-        lines.append(f"  {_words(request)}: epsilon {cost:.3g}")
-        spent = accounting.compose([spent, mu])
-    after = accounting.epsilon_from_mu(spent, promise.delta)
-    lines.append(
-        f"  after it the study has spent epsilon {after:.3g} of {promise.epsilon:g}, "
-        f"delta {promise.delta:g}, for one {UNITS[promise.unit]}"
-    )
-    return lines if len(lines) > 2 else [lines[0] + " nothing of its people's data"]
+        mu = loss(request, visit.name)
+        cost = f"epsilon {accounting.epsilon_from_mu(mu, promise.delta):.3g}"
+        if request.digest in charged:
+            cost = "answered before, costs nothing"
+        else:
+            spent = accounting.compose([spent, mu])
+        lines.append(f"  {_words(request)}: {cost}")
+    total = accounting.epsilon_from_mu(spent, promise.delta)
+    question = f"study {visit.study.study!r} asks {visit.name} for"
+    if not lines:
+        return [f"{question} nothing of its people's data"]
+    return [
+        question,
+        *lines,
+        f"  after it the study has spent epsilon {total:.3g} of {promise.epsilon:g}, "
+        f"delta {promise.delta:g}, for one {UNITS[promise.unit]}",
+    ]
+
+
+def _ledger(visit: Visit) -> Ledger:
+    return site_files.open_ledger(site_files.load_sites(visit.study)[visit.name])
 
 
 def _spent(visit: Visit, stage: StudyConfig) -> float:
     """Composed loss of all that this study has had from the site."""
-    book = site_files.open_ledger(site_files.load_sites(visit.study)[visit.name])
+    book = _ledger(visit)
     book.total()  # reads its lines
     stages = site_files.stages_of(stage)
     releases = book.of_lineage(visit.manifest.root, stage.identity, visit.name, stages)
@@ -438,6 +451,7 @@ def _statement(
             "adversary": stage.adversary,
             "meaning": f"{meaning[0].upper()}{meaning[1:]}.",
         },
+        "tells": f"{accounting.epsilon_from_mu(mu, promise.delta):.3g}",
         "spends": f"{accounting.epsilon_from_mu(spends, promise.delta):.3g}",
         "spent": f"{accounting.epsilon_from_mu(spent, promise.delta):.3g}",
         "left": round(100 * max(0.0, 1 - (spent / promise.mu) ** 2)),
@@ -462,8 +476,10 @@ def _arrays(answered: Answered, name: str) -> list[dict[str, Any]]:
         if x is None:
             continue
         if kind == "masked":
-            noise = "uniform by itself: masks cancel in the sum of all sites alone"
-            title = f"masked part of {words}"
+            noise = "uniform: masks cancel in nothing but the sum of all sites"
+            title = f"{words}: this site's numbers with noise, masked"
+            if request.arm == "cape":
+                title = "the part of that noise that cancels over all sites, masked"
             least, largest = int(x.min()), int(x.max())
             low, high = f"{least:.3g}", f"{largest:.3g}"
         else:
@@ -472,7 +488,7 @@ def _arrays(answered: Answered, name: str) -> list[dict[str, Any]]:
             values = ring.from_ring(np.array(x), h)
             low, high = f"{values.min():.3g}", f"{values.max():.3g}"
             noise = f"normal noise of deviation {np.sqrt(gamma + sigma2):.3g} on each"
-            title = f"this site's part of {words}"
+            title = f"{words}: this site's numbers with noise"
         rows.append(
             {
                 "name": kind,
@@ -487,7 +503,7 @@ def _arrays(answered: Answered, name: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _approval(visit: Visit, book: Any) -> bytes:
+def _approval(visit: Visit, book: Ledger) -> bytes:
     signature = agreed.approval(visit.manifest, book.key)
     content = {"name": visit.name, "manifest": visit.manifest.fingerprint}
     return json.dumps(content | {"signature": signature.hex()}).encode()

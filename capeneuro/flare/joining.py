@@ -52,17 +52,13 @@ KEY = Path("private") / HUB / "key"
 # --- at a site -----------------------------------------------------------------------
 
 
-def enter(
-    study: StudyConfig, name: str, institution: str, contact: str, path: Path
-) -> Path:
+def enter(study: StudyConfig, name: str, institution: str, contact: str) -> Path:
     """Write a site's entry, signed with its key; made where there was none.
 
     Parameters
     ----------
     study, name
         The study, and the site, whose file is here.
-    path
-        The study file, noted for requests that come as files.
     institution, contact
         Who answers for it, for the people at the other sites.
 
@@ -90,11 +86,15 @@ def enter(
         )
     except ValueError as error:
         raise ConfigError(f"--{error}") from None
-    files.write_text(study.private(name) / "joined-with.txt", f"{path}\n")
     out = Path(f"{name}.entry.json")
     for copy in (study.private(name) / "entry.json", out):
         files.write_json(copy, entry.model_dump(mode="json"))
     return out
+
+
+def note_study_file(study: StudyConfig, name: str, path: Path) -> None:
+    """Note the study file with which a site joins, for requests that come as files."""
+    files.write_text(study.private(name) / "joined-with.txt", f"{path}\n")
 
 
 def study_file(study: str, name: str) -> Path:

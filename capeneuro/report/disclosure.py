@@ -74,7 +74,7 @@ def digest_of(answers: Sequence[bytes]) -> str:
 
 def files_of(statement: Mapping[str, Any]) -> dict[str, bytes]:
     """The statement as JSON, as text and as a page, by file name."""
-    text = template_of("disclosure.txt.jinja").render(s=statement)
+    text = template_of("disclosure.txt.jinja").render(s=statement) + "\n"
     page = template_of("disclosure.html.jinja").render(s=statement)
     content = json.dumps(statement, indent=2, ensure_ascii=False)
     return {

@@ -314,7 +314,9 @@ class RowStudyKind(StudyKind):
                 f"features, got {D}; use a coarser basis or fewer columns"
             )
         people, inventories = self._find_everybody(sites)
-        if reason := self.not_estimable(list(people.values())):
+        # An aggregator has no site's people, and checks what is public.
+        reason = people and self.not_estimable(list(people.values()))
+        if reason:
             if is_complete(study, sites):
                 raise ConfigError(
                     f"study {study.study}: {self.name}.covariates: {reason}; leave one "

@@ -85,7 +85,9 @@ def join_all(root: Path, sites=SITES) -> None:
     for name in sites:
         with contextlib.chdir(root / name):
             contact = f"Institute {name}", f"dpo@{name}.example"
-            entry = joining.enter(load.load_study(STUDY), name, *contact, Path(STUDY))
+            study = load.load_study(STUDY)
+            entry = joining.enter(study, name, *contact)
+            joining.note_study_file(study, name, Path(STUDY))
             entries.append(root / name / entry)
     with contextlib.chdir(hub):
         manifest = joining.assemble(load.load_study(STUDY), entries)
