@@ -34,7 +34,7 @@ def write_beside(config: StudyConfig, folder: Path) -> None:
     """
     if folder == config.results:  # of all stages there is one record
         config, folder = config.full_study, config.full_study.results
-    releases, kinds, accepted = [], {}, {}
+    releases, kinds, accepted, given_up = [], {}, {}, {}
     # Of all kinds: whatever was released under the study's name is in its record.
     names = [step.file for c in every_kind() for step in c.release_steps.values()]
     stages = [folder / stage for stage in config.members]
@@ -45,7 +45,9 @@ def write_beside(config: StudyConfig, folder: Path) -> None:
             kinds |= json.loads(str(arrays["sites"]))
             # Exceptions when it was released; the study file may have changed since.
             accepted |= json.loads(str(arrays.get("accepted", "{}")))
+            given_up |= json.loads(str(arrays.get("given_up", "{}")))
     record = privacy_record(config, kinds, releases) | {"accepted": accepted}
+    record["given_up"] = given_up
     record["digest"] = privacy_schema.digest(record)
     files.write_json(folder / "privacy.json", record)
     # Privacy: site files stay out of it; they hold paths and limits.
@@ -185,6 +187,7 @@ def privacy_record(
         "without_noise": without_noise(config),
         "governance": config.governance.model_dump(exclude_none=True),
         "accepted": {exception.rule: exception.reason for exception in config.accept},
+        "given_up": {},
         "assumptions": [
             "The promise is for all releases of this study, also where its data "
             "changed in between. Another study of the same people spends anew, and "

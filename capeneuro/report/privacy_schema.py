@@ -104,6 +104,13 @@ class PromiseRecord(RecordPart):
     """Whether the releases of every site together are within its promise."""
 
 
+class GivenUpRecord(RecordPart):
+    """Why a site was given up, and when."""
+
+    reason: str
+    on: str
+
+
 class PersonRecord(RecordPart):
     """The promise for all data of one person; null: not bounded."""
 
@@ -176,6 +183,9 @@ class PrivacyRecord(RecordPart):
     governance: dict[str, str]
     accepted: dict[str, str]
     """Rules that were set aside, with the reason."""
+    given_up: dict[str, GivenUpRecord] = {}
+    """Sites that were gone for good, as somebody decided; in releases after that they
+    are not."""
     assumptions: list[str]
     versions: dict[str, str]
     digests: DigestsRecord

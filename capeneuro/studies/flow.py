@@ -192,6 +192,7 @@ def write_released(
         "releases": json.dumps([r for stage in stages for r in stage.releases]),
         "sites": json.dumps(kinds),
         "accepted": json.dumps({accept.rule: accept.reason for accept in study.accept}),
+        "given_up": json.dumps({} if is_exact(study, reference) else gone(study)),
         "stamp": privacy_record.stamp(study, kinds),
     }
     files.write_arrays(folder / name, **vars(result), **metadata)
