@@ -1,6 +1,7 @@
 """The command line: one subcommand per step of a study.
 
-Exit status: 0 done, 2 bad input (one clear line), 3 budget refused, 1 failure.
+Exit status: 0 done, 2 bad input (one clear line), 3 budget refused, 1 failure, and
+4 while `aggregate --folder` waits for answers.
 """
 # A command imports what it needs when it runs: a study is many short processes.
 

@@ -163,6 +163,8 @@ def _signed_facts(
     for name, entry in manifest.sites.items():
         if facts := entry.stages.get(study.identity):
             mask_keys[name] = {"mask_key": bytes.fromhex(entry.mask_key + facts.offer)}
+            if not facts.n_units:  # this stage was not prepared then
+                continue
             descriptions[name] = {
                 "n_units": facts.n_units,
                 "key": bytes.fromhex(entry.key),

@@ -31,10 +31,10 @@ from capeneuro.federation import durable_files
 from capeneuro.federation import manifest as agreed
 from capeneuro.federation.entries import PromiseLine
 from capeneuro.federation.envelope import Authority
+from capeneuro.federation.ledger import Ledger
 from capeneuro.federation.manifest import Approval, Entry, Manifest, StageFacts
-from capeneuro.federation.requests import COOPERATIVE_ARMS, Description, MaskKey
-from capeneuro.federation.secagg import masking
-from capeneuro.federation.secagg.one_exchange import KEY_BYTES
+from capeneuro.federation.requests import COOPERATIVE_ARMS, Description
+from capeneuro.federation.secagg import masking, one_exchange
 from capeneuro.federation.site import Site
 from capeneuro.privacy import accounting
 from capeneuro.report import privacy_record
@@ -82,7 +82,7 @@ def enter(study: StudyConfig, name: str, institution: str, contact: str) -> Path
             n_releases=len(book.releases()),
             study=study.digest,
             mask_key=mask_key.public_key().public_bytes_raw().hex(),
-            stages=_facts(study, name, mask_key),
+            stages=_facts(study, name, mask_key, book),
         )
     except ValueError as error:
         raise ConfigError(f"--{error}") from None
@@ -122,23 +122,24 @@ def is_prepared(study: StudyConfig, name: str) -> bool:
 
 
 def _facts(
-    study: StudyConfig, name: str, mask_key: X25519PrivateKey
+    study: StudyConfig, name: str, mask_key: X25519PrivateKey, book: Ledger
 ) -> dict[str, StageFacts]:
-    """Sign the number of people and the version of the data of each prepared stage.
+    """Sign the mask key for each stage, and the people of those that are prepared.
 
     With them nobody has to ask before the first release.
     """
     facts, sites = {}, site_files.load_sites(study)
     secret = mask_key.private_bytes_raw()
     for stage in study.full_study.members.values():
+        signed = one_exchange.offer(mask_key, book.key, stage.identity, name)
+        offer = signed[one_exchange.KEY_BYTES :].hex()
+        facts[stage.identity] = StageFacts(offer=offer)
         if (stage.private(name) / "projected.npz").exists():
             site = site_files.open_site(stage, sites, name, mask_key=secret)
-            reply = site.answer("mask_key", {"study": stage.identity})
-            offer = MaskKey.parse(reply).mask_key[KEY_BYTES:]
             reply = site.answer("describe", {"unit": study.budget.unit})
             description = Description.parse(reply)
             facts[stage.identity] = StageFacts(
-                offer=offer.hex(),
+                offer=offer,
                 n_units=description.n_units,
                 version=description.version,
                 signature=description.signature.hex(),
