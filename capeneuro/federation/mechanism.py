@@ -153,8 +153,7 @@ class Mechanism:
         """
         if not self.roster:
             names = federation.names[:1] if self.arm == "local" else federation.names
-            key = f"roster-{self.arm}-{self.budget.unit}"
-            before = self.checkpoint.read(key)
+            before = self.checkpoint.read(self._roster_place)
             described: dict[str, Message] = {}
 
             def keep(name: str, reply: Message) -> None:
@@ -171,12 +170,21 @@ class Mechanism:
             if not enough or set(names) - set(facts):
                 raise RoundFailed(replies.lost)
             offers = self._offers(federation, present, before.get("mask_keys", {}))
-            state = {"roster": facts, "mask_keys": offers}
-            if state != before:
-                self.checkpoint.write(key, state)  # for when one of them is away
             self.roster.update({n: Description.parse(facts[n]) for n in names})
             self.mask_keys.update(offers)
         return self.roster
+
+    @property
+    def _roster_place(self) -> str:
+        """Name of the state that keeps the roster and the mask keys."""
+        return f"roster-{self.arm}-{self.budget.unit}"
+
+    def _keep_roster(self) -> None:
+        """Keep what the sites say of themselves, for when one of them is away."""
+        facts = {name: site.message for name, site in self.roster.items()}
+        state = {"roster": facts, "mask_keys": self.mask_keys}
+        if state != self.checkpoint.read(self._roster_place):
+            self.checkpoint.write(self._roster_place, state)
 
     def _offers(
         self, federation: Federation, present: list[str], before: Mapping[str, bytes]
@@ -289,6 +297,8 @@ class Mechanism:
         roster = self.describe(federation)
         if self.check is not None and not self.releases:
             self.check(roster)
+        if not self.releases:
+            self._keep_roster()
         parameters = {**parameters, "clip": self.clip(parameters["clip"])}
         message = {
             "study": self.study,
