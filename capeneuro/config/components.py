@@ -345,6 +345,12 @@ class ComponentsConfig(StudyConfig):
         return used and self.arm != "non-private"
 
     @property
+    def with_fewer_releases(self) -> str:
+        """Spatial ICA, which starts from one second moment."""
+        is_temporal = self.ica.independence == "temporal"
+        return "ica.independence: spatial needs one release" if is_temporal else ""
+
+    @property
     def n_releases(self) -> dict[str, int]:
         """Releases that each stage pays for."""
         stages = {"center": 1} if self.pca.center else {}

@@ -198,6 +198,11 @@ class StudyConfig(Section):
         return self.federation != "in-process"
 
     @property
+    def with_fewer_releases(self) -> str:
+        """Another choice in the study file that needs fewer releases; empty: none."""
+        return ""
+
+    @property
     def together(self) -> int:
         """People that a site's sums take at a time: many where each is one sample."""
         return 1
