@@ -21,7 +21,7 @@ from helpers import (
 
 from capeneuro.federation.ledger import Exchange, Ledger
 from capeneuro.federation.messages import pack
-from capeneuro.federation.requests import COOPERATIVE_ARMS, EXACT_ARMS, PROTOCOL
+from capeneuro.federation.requests import EXACT_ARMS, PROTOCOL
 from capeneuro.federation.rounds import RoundFailed
 from capeneuro.federation.rules import Limits
 from capeneuro.federation.site import Site
@@ -57,12 +57,7 @@ def _ask(sites: dict[str, Site], **changes: Any) -> dict[str, Any]:
 
 def _answer(sites: dict[str, Site], asked: dict[str, Any]) -> dict[str, Any]:
     """What the first site answers to a request, in all its exchanges."""
-    site = sites["site0"]
-    if asked["arm"] in COOPERATIVE_ARMS:
-        reply = site.answer("advertise", {"request": asked})
-        if "error" in reply:
-            return reply
-    return site.answer("release", agree(sites, asked)["site0"])
+    return sites["site0"].answer("release", agree(sites, asked)["site0"])
 
 
 def _answer_with(monkeypatch: pytest.MonkeyPatch, total: Callable[..., Any]) -> None:
@@ -89,10 +84,8 @@ def _spent(site: Site) -> float:
 def test_public_methods_are_the_protocol():
     public = [n for n, _ in inspect.getmembers(Site) if not n.startswith("_")]
     assert public == sorted(["answer", "quantum", "room", *PROTOCOL])
-    assert set(PROTOCOL) == {"describe", "project", "advertise", "share", "release"} | {
-        "confirm",
-        "unmask",
-    }
+    one_exchange = {"describe", "mask_key", "project", "release"}
+    assert set(PROTOCOL) == one_exchange | {"advertise", "share", "confirm", "unmask"}
 
 
 def test_the_table_of_the_protocol_is_what_a_site_answers(site):
@@ -104,7 +97,7 @@ def test_the_table_of_the_protocol_is_what_a_site_answers(site):
 
 @pytest.mark.parametrize("arm", ["cape", "secure_sum", "conventional", "non-private"])
 def test_messages_have_the_fields_of_the_table(rng, arm):
-    sites = make_sites([2, 3, 4], 5, 6, rng)
+    sites = make_sites([2, 3, 4, 5], 5, 6, rng)
     taken, left = {}, {}
 
     class Recorded:
@@ -118,9 +111,11 @@ def test_messages_have_the_fields_of_the_table(rng, arm):
             return reply
 
     federation = in_process({name: Recorded(site) for name, site in sites.items()})
-    mechanism = make_mechanism(arm, consistency=True)
-    mechanism.project(federation, np.eye(2, 5), 1.0)
-    mechanism.answer(federation, "mean", {"norm_bound": 1.0, "clip": 1.0})
+    for t in (None, 3):  # in one exchange, and in four
+        promise = replace(budget(), survivor_threshold=t)
+        mechanism = make_mechanism(arm, consistency=t is not None, budget=promise)
+        mechanism.project(federation, np.eye(2, 5), 1.0)
+        mechanism.answer(federation, "mean", {"norm_bound": 1.0, "clip": 1.0})
     if arm == "cape":  # which sends all that can be sent
         assert taken == {
             name: set(one.takes.model_fields) for name, one in PROTOCOL.items()
@@ -683,17 +678,22 @@ def test_a_study_ends_at_its_promise_though_the_ceiling_has_room(rng, tmp_path):
     assert "noisy" in _ask(sites, study="another", **last)
 
 
-def test_a_refusal_of_one_site_costs_the_others_nothing(rng, tmp_path):
+def test_a_site_that_refuses_is_waited_for_and_nobody_pays_twice(rng, tmp_path):
     sites = make_sites([2, 3], 5, 6, rng, tmp_path, kind="private")
     data = {"a": rng.standard_normal((5, 6))}
     strict = {"ceiling": budget(0.1), "kind": "private"}
     sites["site2"] = make_site("site2", data, tmp_path / "strict", **strict)
     mechanism = make_mechanism("cape", n_colluding=1)
-    with pytest.raises(RoundFailed, match="site2: refused"):
-        mechanism.answer(
-            in_process(sites), "second_moment", {"norm_bound": 1.0, "clip": 1.0}
-        )
-    assert [_spent(site) for site in sites.values()] == [0, 0, 0]
+    asked = in_process(sites), "second_moment", {"norm_bound": 1.0, "clip": 1.0}
+    for _ in range(2):
+        with pytest.raises(RoundFailed, match="site2: refused"):
+            mechanism.answer(*asked)
+        spent = [_spent(site) for site in sites.values()]
+        assert spent == pytest.approx([0.25, 0.25, 0.0])
+    sites["site2"]._ledger.ceiling = budget(9.0)
+    release = mechanism.answer(*asked)
+    assert release.survivors == ("site0", "site1", "site2")
+    assert [_spent(site) for site in sites.values()] == pytest.approx([0.25] * 3)
 
 
 @pytest.mark.parametrize(
@@ -733,11 +733,8 @@ def test_another_roster_does_not_start_the_promise_anew(rng, tmp_path):
     assert "noisy" in _answer(sites, asked)
     sites["site2"]._digest = "another"
     asked["roster"]["site2"] = sites["site2"].answer("describe", {"unit": "subject"})
-    one = {"request": asked}
-    assert sites["site0"].answer("advertise", one) == {
-        "error": REFUSED,
-        "rule": "beyond the study's promise",
-    }
+    reply = _answer(sites, asked)
+    assert reply == {"error": REFUSED, "rule": "beyond the study's promise"}
 
 
 def test_two_requests_at_once_do_not_pass_the_promise_together(rng, tmp_path):
@@ -747,8 +744,6 @@ def test_two_requests_at_once_do_not_pass_the_promise_together(rng, tmp_path):
     forms = {"arm": "conventional", "noise_multiplier": 1.01 / promise.mu}
     messages = [{"request": request(sites, round=i, **forms)} for i in range(2)]
     site = sites["site0"]
-    for message in messages:  # both are agreed to before either is charged
-        assert site.answer("advertise", message) == {}
     replies = [site.answer("release", message) for message in messages]
     assert "noisy" in replies[0]
     assert replies[1] == {"error": REFUSED, "rule": "beyond the study's promise"}

@@ -178,7 +178,8 @@ def agree(sites: Mapping[str, Site], asked: dict[str, Any]) -> dict[str, Any]:
 def mask_keys(sites: Mapping[str, Site], asked: dict[str, Any]) -> dict[str, bytes]:
     """What each of ``sites`` offers for the masks of a study."""
     message = {"study": asked["study"]}
-    return {n: s.answer("mask_key", message)["mask_key"] for n, s in sites.items()}
+    replies = {n: s.answer("mask_key", message) for n, s in sites.items()}
+    return {name: reply.get("mask_key", b"") for name, reply in replies.items()}
 
 
 def release(sites: Mapping[str, Site], asked: dict[str, Any]) -> dict[str, Any]:
