@@ -559,6 +559,8 @@ class Site:
             entry = self._entry(request, mu)
             if request.waits_for_all:
                 entry = self._follows(message, entry)
+            limits = self._limits
+            self._ledger.check(entry, limits.promise, limits.stages)
             u = weight * self._mean(query, request)
             # The same expression as the aggregator's: its grid must be bit-equal.
             t = query.sensitivity(request.n_units, request.relation, request.parameters)
@@ -570,8 +572,8 @@ class Site:
                 entry,
                 reply,
                 packed_request,
-                self._limits.promise,
-                self._limits.stages,
+                limits.promise,
+                limits.stages,
             )
         # Privacy: one request, one vector under its masks, one set of sites.
         if stored.asked != packed_request:

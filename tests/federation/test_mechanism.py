@@ -44,7 +44,7 @@ def test_local_asks_one_site_only(federation):
         ask(what, messages, **k),
     )[1]
     make_mechanism("local").answer(federation, "second_moment", PARAMETERS)
-    assert asked == [["site0"]] * 3
+    assert asked == [["site0"]] * 2
 
 
 @pytest.mark.parametrize("arm", sorted(set(ARMS) - {"non-private"}))
