@@ -57,8 +57,12 @@ class RememberingSite(Site):
             self._memo[key] = super()._mean(query, request)
         return self._memo[key]
 
+    def _check_keys(self, message: Release) -> None:
+        if message.mask_keys:  # else nothing is masked
+            super()._check_keys(message)
+
     def _noisy(self, u: np.ndarray, sensitivity: float, message: Release) -> Answer:
-        if message.advertised:  # a secure sum, after all
+        if message.mask_keys or message.advertised:  # a secure sum, after all
             return super()._noisy(u, sensitivity, message)
         # CAPE's zero-sum noise leaves the sum again, to the last bit: it is not drawn.
         request = Request.parse({**message.request.message, "arm": "conventional"})
@@ -70,9 +74,10 @@ class Open(Mechanism):
     """Releases whose parts the sites give in the open; charge, noise and law stay."""
 
     def _gather(
-        self, federation: Federation, request: Request
-    ) -> tuple[np.ndarray, list[str]]:
-        question = {"request": {**request.message, "attempt": 0}}
+        self, federation: Federation, message: Message
+    ) -> tuple[Request, np.ndarray, list[str]]:
+        request = Request.parse(self._of_roster(message, ()))
+        question = {"request": request.message}
         messages = dict.fromkeys(request.roster, question)
         parts: list[np.ndarray] = []
 
@@ -80,7 +85,7 @@ class Open(Mechanism):
             parts.append(reply["noisy"])
 
         there = ask_enough(federation, self.threshold, "release", messages, keep)
-        return reduce(np.add, parts), there
+        return request, reduce(np.add, parts), there
 
 
 def federate(

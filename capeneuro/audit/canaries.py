@@ -27,8 +27,7 @@ from capeneuro.federation.ledger import Ledger
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.requests import Answer, Release
 from capeneuro.federation.rules import Limits
-from capeneuro.federation.secagg import masking
-from capeneuro.federation.secagg import protocol as secagg
+from capeneuro.federation.secagg import one_exchange
 from capeneuro.federation.site import Site
 from capeneuro.federation.transport import Ungated
 from capeneuro.privacy import accounting, cape
@@ -199,19 +198,12 @@ class Witness(Site):
         self.drawn.append(super()._normal(*args, **options))
         return self.drawn[-1]
 
-    @property
-    def unmasked(self) -> np.ndarray:
-        """Its part of a secure sum without the self-mask, as unmasking leaves it."""
-        party = self._party(self.asked.request)
-        secret, x = party.secret("self"), self.reply.masked
-        return x - masking.self_mask(secret, party.context, x.size)
-
     def masks_with(self, partner: str) -> np.ndarray:
         """Masks that this site shares with another one, which subtracts them."""
-        party = self._party(self.asked.request)
-        keys = {partner: secagg.Keys.read(self.asked.advertised[partner]).pair}
+        secrets = {partner: self._pair_secret(partner, self.asked)}
         size = self.reply.masked.size
-        return masking.pairwise_masks(party.pair, self.name, keys, party.context, size)
+        context = self._context(self.asked)
+        return one_exchange.masks(secrets, self.name, context, size)
 
 
 class Clipping(Mechanism):
@@ -304,9 +296,10 @@ def overhear(sites: list[Witness], n_honest: int, before: list[np.ndarray]) -> t
             [c.masks_with(site.name) for c in colluders] for site in honest
         ]
         shares = [
-            sum(k, s.unmasked) for k, s in zip(colluder_masks, honest, strict=True)
+            sum(masks, site.reply.masked)
+            for masks, site in zip(colluder_masks, honest, strict=True)
         ]
-        seen += [sum(site.unmasked for site in sites), *shares]
+        seen += [sum(site.reply.masked for site in sites), *shares]
     seen += [a - b for a, b in [*pairwise(shares), *zip(shares, before, strict=False)]]
     # Ring elements are read as signed multiples of the grid.
     return [x.view("i8").astype(float) if x.dtype == "u8" else x for x in seen], shares

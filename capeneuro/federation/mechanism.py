@@ -391,7 +391,11 @@ class Mechanism:
             steps = np.abs(total.view(np.int64)).max(initial=0)
             return steps <= largest_total(request, t, h)
 
-        return gather(federation, request, self.checkpoint, self.mask_keys, is_sum)
+        answered = gather(federation, request, self.checkpoint, self.mask_keys, is_sum)
+        chain = self.checkpoint.read(self._chain_place)
+        if chain.get("open") == request.digest:
+            self.checkpoint.write(self._chain_place, {"finished": request.digest})
+        return answered
 
     def _of_roster(self, message: Message, gone: Collection[str]) -> Message:
         """Complete a request for the sites that are not gone."""
@@ -411,20 +415,23 @@ class Mechanism:
         if request.is_exact or request.does_without_lost:
             return request
         place, link = _link(message), self.checkpoint.read(_link(message))
-        if link:
-            return Request.parse({**message, **link})
-        chain = f"last-{digest(self.mask_keys)[:16]}"
-        last = self.checkpoint.read(chain)
-        link = {"after": last.get("request", ""), "void": ""}
-        if last and set(last["roster"]) > set(request.roster):
-            is_over = "total" in self.checkpoint.read(last["request"])
-            if not is_over:  # somebody who is gone now did not answer it
-                link = {"after": last["after"], "void": last["request"]}
+        if not link:
+            chain = self.checkpoint.read(self._chain_place)
+            link = {"after": chain.get("finished", ""), "void": ""}
+            if set(chain.get("roster", ())) > set(request.roster):
+                link["void"] = chain["open"]  # who is gone now did not answer it
+            self.checkpoint.write(place, link)
         request = Request.parse({**message, **link})
-        self.checkpoint.write(place, link)
-        state = {"request": request.digest, "after": link["after"]}
-        self.checkpoint.write(chain, {**state, "roster": list(request.roster)})
+        if "total" not in self.checkpoint.read(request.digest):
+            state = {"finished": link["after"], "open": request.digest}
+            names = list(request.roster)
+            self.checkpoint.write(self._chain_place, {**state, "roster": names})
         return request
+
+    @property
+    def _chain_place(self) -> str:
+        """Name of the state that keeps the last requests under these mask keys."""
+        return f"last-{digest(self.mask_keys)[:16]}"
 
     def project(
         self,

@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -181,7 +182,7 @@ class Site:
         self._digest = digest
         self._seed, self._together = seed, together
         self._mask_key = mask_key
-        self._pair_secrets: dict[tuple[bytes, bytes], bytes] = {}
+        self._pair_secrets: dict[tuple[str, str, bytes], bytes] = {}
         self._longest = longest or max(self._n_samples.values(), default=1)
         self._quanta: dict[tuple[Any, ...], float] = {}
         self._reduced: np.ndarray | None = None
@@ -776,28 +777,24 @@ class Site:
                 size=size,
                 knows=lambda word: self._ledger.knows(self._answer_id(word.hex())),
             )
-        key = self._secret_mask_key(request.study)
-        secrets = {
-            partner: self._pair_secret(key, partner, message.mask_keys[partner])
-            for partner in request.roster
-            if partner != self.name
-        }
+        partners = [name for name in request.roster if name != self.name]
+        secrets = {name: self._pair_secret(name, message) for name in partners}
+        return one_exchange.masks(secrets, self.name, self._context(message), size)
+
+    def _context(self, message: Release) -> bytes:
+        """All that the masks of a sum in one exchange are bound to."""
         # Privacy: the whole request and what this site answered last are the context,
         # so no mask serves two vectors, and none cancels where memories differ.
-        context = one_exchange.context(
-            request.digest,
-            one_exchange.digest_of_keys(message.mask_keys),
-            self._last_sums(message),
-        )
-        return one_exchange.masks(secrets, self.name, context, size)
+        keys_digest = one_exchange.digest_of_keys(message.mask_keys)
+        last = self._last_sums(message)
+        return one_exchange.context(message.request.digest, keys_digest, last)
 
-    def _pair_secret(
-        self, key: X25519PrivateKey, partner: str, offered: bytes
-    ) -> bytes:
+    def _pair_secret(self, partner: str, message: Release) -> bytes:
         """Secret in common with another site, agreed on once."""
-        public = offered[: one_exchange.KEY_BYTES]
-        place = key.private_bytes_raw(), public
+        public = message.mask_keys[partner][: one_exchange.KEY_BYTES]
+        place = message.request.study, partner, public
         if place not in self._pair_secrets:
+            key = self._secret_mask_key(message.request.study)
             secret = one_exchange.agree(key, self.name, partner, public)
             self._pair_secrets[place] = secret
         return self._pair_secrets[place]
@@ -818,12 +815,13 @@ class Site:
         return self._ledger.sums(keys, self.name)
 
     def _last_sums(self, message: Release) -> dict[str, str]:
-        """Sum that was answered last in the request's stage and the one before it.
+        """Sum that was answered last in a request's stage and the one before it.
 
         Sums that were given up are left out: not all sites answered them.
         """
         stages = {message.request.study, self._limits.made_from}
-        lines = self._sums(message)
+        digest_of_sum = message.request.digest
+        lines = list(takewhile(lambda e: e.sum != digest_of_sum, self._sums(message)))
         void = {message.request.void, *(line.void for line in lines)}
         return {
             line.study: line.sum

@@ -23,8 +23,7 @@ from capeneuro.audit.canaries import (
     transcript,
 )
 from capeneuro.federation.ledger import Exchange, Ledger
-from capeneuro.federation.secagg import masking
-from capeneuro.federation.secagg import protocol as secagg
+from capeneuro.federation.secagg import one_exchange
 from capeneuro.federation.site import Site
 from capeneuro.privacy import cape, noise
 from capeneuro.privacy.accounting import epsilon_from_mu
@@ -182,7 +181,7 @@ def _settings(**changes: Any) -> dict[str, Any]:
 
 
 Plant = Callable[[pytest.MonkeyPatch], None]
-_normal, _masks, _sensitivity = Site._normal, masking.pairwise_masks, Query.sensitivity
+_normal, _masks, _sensitivity = Site._normal, one_exchange.masks, Query.sensitivity
 _standard = noise.standard_normal
 
 
@@ -242,34 +241,26 @@ def same_noise_everywhere(monkeypatch):
 
 
 def same_masks_in_all_rounds(monkeypatch):
-    """The secrets of a sum come from the site's key alone."""
-
-    def secret(party, use):
-        return masking.derive(party.key.private_bytes_raw(), use.encode())
-
-    def masks(key, name, others, context, size):
-        return _masks(key, name, others, bytes(32), size)
-
-    monkeypatch.setattr(secagg.Party, "secret", secret)
-    monkeypatch.setattr(masking, "pairwise_masks", masks)
+    """Masks are bound to nothing but the pair."""
+    monkeypatch.setattr(one_exchange, "context", lambda *_: bytes(32))
 
 
 def masks_that_add_up(monkeypatch):
     """Both sites of a pair add their mask."""
 
-    def masks(key, name, roster, context, size):
-        each = {o: _masks(key, name, {o: k}, context, size) for o, k in roster.items()}
+    def masks(secrets, name, context, size):
+        each = {o: _masks({o: x}, name, context, size) for o, x in secrets.items()}
         return sum(m if name < other else -m for other, m in each.items())
 
-    monkeypatch.setattr(masking, "pairwise_masks", masks)
+    monkeypatch.setattr(one_exchange, "masks", masks)
 
 
 def masks_with_the_last_site_only(monkeypatch):
-    def masks(key, name, roster, context, size):
-        pairs = {o: k for o, k in roster.items() if "s3" in (name, o)}
-        return _masks(key, name, pairs, context, size)
+    def masks(secrets, name, context, size):
+        pairs = {o: x for o, x in secrets.items() if "s3" in (name, o)}
+        return _masks(pairs, name, context, size)
 
-    monkeypatch.setattr(masking, "pairwise_masks", masks)
+    monkeypatch.setattr(one_exchange, "masks", masks)
 
 
 def thesis_loss(monkeypatch):

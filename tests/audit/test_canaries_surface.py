@@ -23,7 +23,8 @@ SURFACE = {
     "privacy/queries": "is_projection Query.admits Query.sensitivity "
     "largest_contribution",
     "federation/noise_addition": "perturb",
-    "federation/site": "Site.answer Site.describe Site.project Site.advertise "
+    "federation/site": "Site.answer Site.describe Site.project Site.mask_key "
+    "Site.advertise "
     "Site.share Site.release Site.confirm Site.unmask",
     "federation/requests": "Form.parse parse",
     "federation/rules": "admit",
@@ -34,6 +35,8 @@ SURFACE = {
     "federation/rounds": "gather",
     "federation/secagg/protocol": "advertise check_keys share masks sign unmask "
     "check_signatures leftover Party.secret",
+    "federation/secagg/one_exchange": "offer check_offers agree context masks "
+    "digest_of_keys",
     "federation/secagg/masking": "pairwise_masks self_mask stretch derive",
     "federation/secagg/shamir": "split",
     "federation/secagg/signing": "is_signed",

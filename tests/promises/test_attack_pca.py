@@ -115,9 +115,9 @@ def test_the_length_of_one_person_moves_nobody_else(name, rng):
 def test_power_iteration_never_asks_for_more_than_was_paid(void, rng, monkeypatch):
     gather, attempts = mechanism.gather, []
 
-    def sometimes(federation, asked, checkpoint):
+    def sometimes(federation, asked, *others):
         attempts.append(asked.round)
-        answer = gather(federation, asked, checkpoint)  # all sites have charged it
+        answer = gather(federation, asked, *others)  # all sites have charged it
         if len(attempts) - 1 in void:
             raise RoundVoid({"site0": "failed: no answer"})
         return answer

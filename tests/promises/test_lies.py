@@ -276,7 +276,7 @@ def test_unmasking_a_release_without_masks_is_refused(sites, what):
     asked = asked_of(sites, arm="conventional")
     release(sites, asked)
     message = {"request": digest(asked), "survivors": NAMES}
-    rule = "survivors of a request without a secure sum"
+    rule = "survivors of a request that all sites must answer"
     assert _refused(sites["site0"].answer(what, message), rule)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from faulty import Faulty, Sent
-from helpers import make_mechanism, make_sites, request
+from helpers import make_mechanism, make_sites, mask_keys, request
 
 from capeneuro.algorithms.ica import infomax
 from capeneuro.algorithms.pca import principal_subspace
@@ -22,19 +22,23 @@ S, D, K, ROUNDS = 5, 6, 3, 2
 ENTRIES = {"second_moment": D * (D + 1) // 2, "infomax_skew": K * (K - 1) // 2}
 FIELDS = {
     "describe": {"n_units", "key", "kind", "version", "signature"},
+    "mask_key": {"mask_key"},
     "project": set(),
     "advertise": {"keys"},
     "share": {"sealed"},
     "confirm": {"signature"},
     "unmask": {"shares"},
 }
+ONE = ("release",)
+FOUR = ("advertise", "share", "release", "confirm", "unmask")
 PARTS = {"cape": {"noisy", "masked"}, "secure_sum": {"masked"}}
 
 
 def study(sites: dict[str, Site], arm: str, consistency: bool = False) -> Faulty:
     """Run PCA and ICA over the sites; the federation logged every byte."""
     federation = Faulty(sites)
-    promise = accounting.Budget(8.0, 1e-5, "subject", "replace-one", 1, len(sites) - 1)
+    t = len(sites) - 1 if consistency else None  # in four exchanges, or in one
+    promise = accounting.Budget(8.0, 1e-5, "subject", "replace-one", 1, t)
     common = {"budget": promise, "consistency": consistency}
     mechanism = make_mechanism(arm, **common)
     subspace = principal_subspace(federation, mechanism, K, 1.0)
@@ -43,10 +47,14 @@ def study(sites: dict[str, Site], arm: str, consistency: bool = False) -> Faulty
     return federation
 
 
-@pytest.fixture(scope="module", params=["cape", "secure_sum"])
+@pytest.fixture(
+    scope="module",
+    params=[("cape", True), ("secure_sum", True), ("cape", False)],
+    ids=["cape in four", "secure sum in four", "cape in one"],
+)
 def traffic(request) -> tuple[str, list[Sent], dict[str, Site]]:
     sites = make_sites([3] * S, D, 8, np.random.default_rng(2))
-    return request.param, study(sites, request.param, True).log, sites
+    return request.param[0], study(sites, *request.param).log, sites
 
 
 def split(raw: bytes) -> tuple[int, int]:
@@ -62,6 +70,7 @@ def payload(sent: Sent, arm: str) -> int:
         return 8 * len(PARTS[arm]) * ENTRIES[query] + 64
     return {
         "describe": 96,
+        "mask_key": 96,
         "project": 0,
         "advertise": 160,
         "share": 114 * (S - 1),
@@ -72,13 +81,13 @@ def payload(sent: Sent, arm: str) -> int:
 
 def test_only_declared_kinds_of_messages_leave(traffic):
     _, log, sites = traffic
-    rounds = 1 + ROUNDS
-    per_round = dict.fromkeys(("advertise", "share", "release", "confirm", "unmask"), 1)
+    in_one = any(sent.what == "mask_key" for sent in log)
+    once = {"describe": 2, "project": 1, **({"mask_key": 2} if in_one else {})}
+    rounds = dict.fromkeys(ONE if in_one else FOUR, 1 + ROUNDS)
     for name in sites:
         kinds = Counter(sent.what for sent in log if sent.name == name)
-        expected = {what: n * rounds for what, n in per_round.items()}
-        assert kinds == {"describe": 2, "project": 1, **expected}
-    assert {sent.what for sent in log} == set(PROTOCOL)
+        assert kinds == once | rounds
+    assert set(once) | set(rounds) | {"mask_key"} | set(FOUR) == set(PROTOCOL)
 
 
 def test_every_reply_has_its_declared_fields_and_types(traffic):
@@ -115,12 +124,15 @@ def test_every_reply_has_its_declared_size(traffic):
 
 def test_requests_repeat_public_facts_only(traffic):
     _, log, _ = traffic
+    in_one = any(sent.what == "mask_key" for sent in log)
+    beside = {"mask_keys"} if in_one else {"advertised", "sealed"}
     fields = {
         "describe": {"unit"},
+        "mask_key": {"study"},
         "project": {"matrix", "norm_bound", "center"},
         "advertise": {"request"},
         "share": {"request", "advertised"},
-        "release": {"request", "advertised", "sealed"},
+        "release": {"request"} | beside,
         "confirm": {"request", "survivors"},
         "unmask": {"request", "survivors", "signatures"},
     }
@@ -169,21 +181,22 @@ def moved(n_sites: int, n_features: int, **forms: Any) -> tuple[int, int]:
     """Bytes to and from one site, and all sites, in one round."""
     sites = make_sites([2] * n_sites, n_features, 2)
     federation = Faulty(sites)
-    gather(
-        federation,
-        Request.parse(request(sites, consistency=True, **forms)),
-        Checkpoint(),
-    )
+    asked = request(sites, consistency=True, **forms)
+    gather(federation, Request.parse(asked), Checkpoint(), mask_keys(sites, asked))
     by_site: Counter[str] = Counter()
     for sent in federation.log:
         by_site[sent.name] += len(sent.request) + len(sent.reply)
     return max(by_site.values()), by_site.total()
 
 
+@pytest.mark.parametrize("n_missing", [0, 1], ids=["one exchange", "four exchanges"])
 @pytest.mark.parametrize("arm", ["cape", "secure_sum"])
-def test_traffic_is_linear_at_a_site_and_quadratic_at_the_aggregator(arm):
+def test_traffic_is_linear_at_a_site_and_quadratic_at_the_aggregator(arm, n_missing):
     for n_features in (2, 40):
-        sizes = [moved(n, n_features, arm=arm) for n in (3, 6, 12)]
+        sizes = [
+            moved(n, n_features, arm=arm, survivor_threshold=n - n_missing)
+            for n in (4, 8, 16)
+        ]
         for (site, total), (site_next, total_next) in pairwise(sizes):
             assert site < site_next <= 2 * site
             assert 2 * total < total_next <= 4 * total
@@ -191,8 +204,9 @@ def test_traffic_is_linear_at_a_site_and_quadratic_at_the_aggregator(arm):
 
 @pytest.mark.parametrize(("arm", "width"), [("cape", 16), ("secure_sum", 8)])
 def test_more_entries_cost_their_bytes_once_and_nothing_else(arm, width):
-    for n_sites in (3, 6):
-        small, large = (moved(n_sites, n, arm=arm) for n in (40, 80))
+    for n_sites, t in ((3, 3), (6, 5)):
+        forms = {"arm": arm, "survivor_threshold": t}
+        small, large = (moved(n_sites, n, **forms) for n in (40, 80))
         entries = 80 * 81 // 2 - 40 * 41 // 2
         # Digits of sizes in headers differ.
         assert large[0] - small[0] == pytest.approx(width * entries, abs=30)
@@ -201,10 +215,15 @@ def test_more_entries_cost_their_bytes_once_and_nothing_else(arm, width):
         )
 
 
-@pytest.mark.parametrize("n_sites", [3, 6, 12])
-def test_what_a_site_sends_follows_the_formula(n_sites):
+@pytest.mark.parametrize("n_sites", [4, 6, 12])
+@pytest.mark.parametrize("n_missing", [0, 1])
+def test_what_a_site_sends_follows_the_formula(n_sites, n_missing):
     sites = make_sites([2] * n_sites, 4, 2)
-    federation = Faulty(sites)
-    gather(federation, Request.parse(request(sites, consistency=True)), Checkpoint())
-    sent = [split(s.reply)[1] for s in federation.log if s.name == "site0"]
-    assert sum(sent) == 160 + 114 * (n_sites - 1) + 16 * 10 + 2 * 64 + 33 * n_sites
+    federation, t = Faulty(sites), n_sites - n_missing
+    asked = request(sites, consistency=True, survivor_threshold=t)
+    gather(federation, Request.parse(asked), Checkpoint(), mask_keys(sites, asked))
+    sent = sum(split(s.reply)[1] for s in federation.log if s.name == "site0")
+    answer = 16 * 10 + 64
+    if n_missing:
+        answer += 160 + 114 * (n_sites - 1) + 64 + 33 * n_sites
+    assert sent == answer

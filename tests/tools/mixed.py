@@ -57,9 +57,9 @@ def void_at(monkeypatch: pytest.MonkeyPatch, *numbers: int) -> list[str]:
     """Make attempts of these numbers void, after all sites charged them."""
     gather, attempts = mechanism.gather, []
 
-    def sometimes(federation, asked, checkpoint):
+    def sometimes(federation, asked, *others):
         attempts.append(asked.query)
-        answer = gather(federation, asked, checkpoint)
+        answer = gather(federation, asked, *others)
         if len(attempts) - 1 in numbers:
             raise RoundVoid({"s0": "failed: no answer"})
         return answer

@@ -71,6 +71,10 @@ def offer(
     -------
     bytes
         The public key of 32 bytes, and a signature of 64.
+
+    Guarantee
+    ---------
+    All of it is public: the secret half stays.
     """
     public = mask_key.public_key().public_bytes_raw()
     return public + key.sign(signing.of_mask_key(agreed, name, public))
@@ -107,7 +111,22 @@ def check_offers(
 
 
 def digest_of_keys(offers: Mapping[str, bytes]) -> str:
-    """Digest of the mask keys of all sites of a study: it changes when one does."""
+    """Digest of the mask keys of all sites of a study.
+
+    Parameters
+    ----------
+    offers
+        By name what :func:`offer` gave.
+
+    Returns
+    -------
+    str
+        64 hexadecimal digits.
+
+    Guarantee
+    ---------
+    It changes when any site has another key, which each makes for one manifest.
+    """
     text = b"".join(
         name.encode() + b"\0" + offers[name][:KEY_BYTES] for name in sorted(offers)
     )
@@ -162,7 +181,11 @@ def context(request: str, keys_digest: str, last: Mapping[str, str]) -> bytes:
     Returns
     -------
     bytes
-        32 bytes; the same at two sites only if all three are.
+        32 bytes.
+
+    Guarantee
+    ---------
+    The same at two sites only if all three are, as long as SHA-256 has no collisions.
     """
     before = "".join(f"{stage}\0{last[stage]}\0" for stage in sorted(last))
     parts = SUM, bytes.fromhex(request), bytes.fromhex(keys_digest), before.encode()
