@@ -222,7 +222,8 @@ def without_noise(config: StudyConfig) -> list[dict[str, str]]:
         description for member in members for description in member.exact_public
     )
     unit, longest = config.budget.unit, config.expected.longest
-    return protection.without_noise(unit, exact, longest)
+    waits_for_all = config.survivor_threshold == len(config.sites)
+    return protection.without_noise(unit, exact, longest, waits_for_all)
 
 
 @cache

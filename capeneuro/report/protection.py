@@ -39,6 +39,7 @@ WITHOUT_NOISE = {
     ),
     "kind": ("that its data are private, simulated or public", "each site"),
     "key": ("its public key", "each site; of no data"),
+    "mask_key": ("public key of its masks in this study", "each site; of no data"),
     "keys": ("public keys of one sum", "each site; of no data"),
     "sealed": ("shares of secrets, sealed for other sites", "each site; of no data"),
     "shares": ("shares of secrets of masks", "each site; of no data"),
@@ -49,6 +50,8 @@ WITHOUT_NOISE = {
     ),
     "rule": ("the name of the rule", "each site; as that it refused"),
 }
+# Of them those that leave only where a sum takes one exchange, and where it takes four.
+IN_ONE, IN_FOUR = {"mask_key"}, {"keys", "sealed", "shares"}
 # Of the public constants of a study, by the last part of their key.
 CONSTANTS = {
     "norm_bound": "typical size of a person's or a volume's features",
@@ -109,7 +112,10 @@ def answers(releases: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def without_noise(
-    unit: str, exact_public: Iterable[str] = (), longest: int | None = None
+    unit: str,
+    exact_public: Iterable[str] = (),
+    longest: int | None = None,
+    waits_for_all: bool = True,
 ) -> list[dict[str, str]]:
     """List the content that leaves each site without noise, and its source.
 
@@ -121,6 +127,8 @@ def without_noise(
         Numbers about their people that sites publish in a table of the study, in words.
     longest
         Most volumes that anybody has, as sites enforce it; None: not bounded.
+    waits_for_all
+        Whether every site must answer; else a sum takes four exchanges.
 
     Returns
     -------
@@ -137,6 +145,7 @@ def without_noise(
     rows += [
         _exact(description.format(units=units), stated_by, name)
         for name, (description, stated_by) in WITHOUT_NOISE.items()
+        if name not in (IN_FOUR if waits_for_all else IN_ONE)
     ]
     return rows
 

@@ -23,6 +23,7 @@ from capeneuro.audit.canaries import (
     transcript,
 )
 from capeneuro.federation.ledger import Exchange, Ledger
+from capeneuro.federation.rounds import RoundFailed
 from capeneuro.federation.secagg import one_exchange
 from capeneuro.federation.site import Site
 from capeneuro.privacy import cape, noise
@@ -306,14 +307,12 @@ PLANTED = {
     "one g for all rounds": (partial(reused, "g"), SKEW | FEW),
     "one e for all rounds": (partial(reused, "e"), REUSE_FEW),
     "one noise for all sites": (same_noise_everywhere, SKEW | FEW),
-    "masks do not cancel": (masks_that_add_up, SKEW | FEW),
 }
 MORE_PLANTED = {
     "one e for all rounds, at alpha": (partial(reused, "e"), REUSE),
     "no clip, gradient, samples": (no_clip, LOCAL | FEW | GRADIENT | SAMPLE),
     "no clip, skew, samples": (no_clip, LOCAL | FEW | SKEW | SAMPLE),
     "one mask for all rounds": (same_masks_in_all_rounds, REUSE | MORE),
-    "masks do not cancel, sum": (masks_that_add_up, FOUR | FEW),
     "one mask for all rounds, sum": (same_masks_in_all_rounds, FOUR | MORE),
     "no masks between honest sites": (masks_with_the_last_site_only, FOUR | MORE),
     "one entry without noise, gradient": (
@@ -349,8 +348,15 @@ def _check_planted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         assert _clean_run(monkeypatch, **settings).verdict == "holds"
     plant(monkeypatch)
     planted = _run(monkeypatch, **settings)
-    wrong = "WRONG ANSWER" if plant is masks_that_add_up else "LEAKS"
-    assert planted.verdict == wrong, planted
+    assert planted.verdict == "LEAKS", planted
+
+
+@pytest.mark.parametrize("arm", ["cape", "secure_sum"])
+def test_masks_that_do_not_cancel_end_the_round(monkeypatch, arm):
+    """Once they gave a wrong answer; now the aggregator sees that it is no sum."""
+    masks_that_add_up(monkeypatch)
+    with pytest.raises(RoundFailed, match="masks do not cancel"):
+        transcript(_case(arm=arm, query="infomax_skew", n_rounds=1), 0)
 
 
 @pytest.mark.parametrize("name", PLANTED)
