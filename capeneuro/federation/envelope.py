@@ -93,7 +93,9 @@ class Authority:
         """Whether the session of a site is known."""
         return name in self._sessions
 
-    def request(self, name: str, task: str, message: Message) -> bytes:
+    def request(
+        self, name: str, task: str, message: Message, body: bytes | None = None
+    ) -> bytes:
         """Write and sign a request to one site.
 
         Parameters
@@ -104,13 +106,15 @@ class Authority:
             ``ping``, or a request of :data:`.requests.PROTOCOL`.
         message
             Its fields.
+        body
+            The same packed, where other sites are asked the same; None: pack it.
 
         Returns
         -------
         bytes
             Header, signature, body.
         """
-        body = pack(message)
+        body = pack(message) if body is None else body
         header = HEADER.pack(
             PROTOCOL,
             self.manifest,

@@ -7,7 +7,7 @@ the fields of its form (:mod:`.messages`); fields of None are left out.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -104,7 +104,14 @@ class Description(Form):
     @property
     def facts(self) -> bytes:
         """Bytes that its signature is of."""
-        return messages.pack(self.model_dump(exclude={"signature"}))
+        return _facts(self.n_units, self.key, self.kind, self.version)
+
+
+@lru_cache(maxsize=2**11)  # each site packs those of all others, in each round
+def _facts(n_units: int, key: bytes, kind: Kind, version: str) -> bytes:
+    """Packed facts of a site, which are public."""
+    facts = {"n_units": n_units, "key": key, "kind": kind, "version": version}
+    return messages.pack(facts)
 
 
 class Request(Form):

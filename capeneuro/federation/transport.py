@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from capeneuro.federation.envelope import Authority, Gate
-from capeneuro.federation.messages import Message, digest
+from capeneuro.federation.messages import Message, digest, pack
 
 # Bytes of an answer of something that answers like a site and does not say how many.
 FREELY = 2**16
@@ -110,13 +110,17 @@ class InProcess:
     ) -> Replies:
         """Ask the named sites (see :class:`Federation`); ``timeout`` has no effect."""
         replies = Replies()
+        first = next(iter(messages.values()), {})
+        alike = all(message is first for message in messages.values())
+        body = pack(first) if alike else None  # once for all sites
 
         def ask_site(name: str) -> Message:
             start = time.perf_counter()
             for exchange, message in (("ping", {}), (task, messages[name])):
                 if exchange == "ping" and self._authority.knows(name):
                     continue
-                request = self._authority.request(name, exchange, message)
+                packed = None if exchange == "ping" else body
+                request = self._authority.request(name, exchange, message, packed)
                 sealed = self._gates[name].answer(request)
                 reply = self._authority.read(name, request, sealed)
             self._seconds[task] = time.perf_counter() - start

@@ -32,11 +32,12 @@ a machine that was set back       is asked for what it answered before: the iden
 ================================  ======================================================
 
 A missing site is waited for: it gets the identical request and sends the identical
-bytes. All of it rests on X25519, Ed25519, HKDF and AES-256, and on a ledger that gives
+bytes. All of it rests on X25519, Ed25519, HKDF, HMAC, AES-256 and a ledger that gives
 one request one answer. Where sites may be missing: :mod:`.protocol`.
 """
 
 import hashlib
+import hmac
 from collections.abc import Mapping
 
 import numpy as np
@@ -48,6 +49,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import (
 
 from capeneuro.federation.secagg import masking, signing
 from capeneuro.federation.secagg.protocol import Mismatch
+from capeneuro.privacy import noise
 
 PAIR, SUM = b"capeneuro pair\0", b"capeneuro sum\0"
 KEY_BYTES = 32
@@ -221,7 +223,10 @@ def masks(
     """
     total = np.zeros(size, dtype=np.uint64)
     for partner, secret in secrets.items():
-        raw = masking.stretch(secret, context, 8 * size)
+        # Privacy: the secret is HKDF's, uniform, so HMAC alone is a pseudorandom
+        # function of the context; extracting from it again would only cost time.
+        key = hmac.digest(secret, context, "sha256")
+        raw = noise.key_stream(key)(bytes(8 * size))
         mask = np.frombuffer(raw, dtype="<u8")
         if name < partner:
             total += mask
