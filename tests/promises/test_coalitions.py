@@ -17,7 +17,8 @@ from sums import SIZE, Sum
 
 from capeneuro.federation.secagg import masking, shamir
 from capeneuro.federation.secagg import protocol as secagg
-from capeneuro.privacy.accounting import threshold_holds
+from capeneuro.privacy import cape
+from capeneuro.privacy.accounting import Coalition, threshold_holds
 
 LEAKS = (
     "both shares of lost sites",
@@ -204,3 +205,59 @@ def test_real_masks_and_shares_follow_the_ideal_rules():
                 w = shamir.weights([i + 1 for i in chosen])
                 secret = shamir.combine([y[i] for i in chosen], w)
                 assert secret.to_bytes(32) == party.secret(use), name
+
+
+# --- one exchange: every site must answer --------------------------------------------
+
+
+def learned_in_one(honest: Collection[int], n_sites: int, missing=()) -> np.ndarray:
+    """Combinations of honest vectors that their masked ones give away, as rows.
+
+    Masks that a colluder has in common with them are taken off; ``missing`` are pairs
+    without a mask.
+    """
+    pairs = [p for p in combinations(range(n_sites), 2) if set(p) <= set(honest)]
+    pairs = [pair for pair in pairs if pair not in missing]
+    signs = np.zeros((len(honest), len(pairs)), int)
+    for j, (a, b) in enumerate(pairs):
+        signs[list(honest).index(a), j], signs[list(honest).index(b), j] = 1, -1
+    # Whatever combination of views has no mask left in it is of the vectors alone.
+    u, s, _ = np.linalg.svd(signs.astype(float), full_matrices=True)
+    rank = int((s > 1e-9).sum())
+    return u[:, rank:].T
+
+
+@pytest.mark.parametrize("n_sites", [2, 3, 4, 5, 6])
+def test_in_one_exchange_every_coalition_learns_the_honest_total_alone(n_sites):
+    for n in range(1, n_sites + 1):
+        for honest in combinations(range(n_sites), n):
+            rows = learned_in_one(honest, n_sites)
+            assert len(rows) == 1
+            np.testing.assert_allclose(np.abs(rows[0]), n**-0.5)
+
+
+def test_it_is_noticed_when_two_halves_have_no_mask_in_common():
+    missing = [(a, b) for a in (0, 1) for b in (2, 3)]
+    assert len(learned_in_one(range(4), 4, missing)) == 2
+
+
+@pytest.mark.parametrize("ratio", [0.5, 6.0, 600.0])
+@pytest.mark.parametrize("n_sites", [2, 3, 4, 6])
+def test_the_charge_is_that_of_the_joint_covariance_of_all_that_is_seen(n_sites, ratio):
+    """``f + e + g`` of each honest site and the total of e, for every coalition."""
+    gamma = np.random.default_rng(n_sites).uniform(0.5, 3.0, n_sites)
+    for n_colluding in range(n_sites):
+        coalition = Coalition(n_sites, n_colluding, 0)
+        claimed = cape.views("cape", gamma, ratio, coalition)[
+            "aggregator_and_colluders"
+        ]
+        worst = np.zeros(n_sites)
+        for honest in combinations(range(n_sites), n_sites - n_colluding):
+            g = gamma[list(honest)]
+            # The last coordinate is T, to which the colluders' e is known.
+            C = np.diag(np.append((1 + ratio) * g, ratio * g.sum()))
+            C[:-1, -1] = C[-1, :-1] = ratio * g
+            inverse = np.linalg.inv(C)
+            for k, site in enumerate(honest):
+                worst[site] = max(worst[site], inverse[k, k] ** 0.5)
+        np.testing.assert_allclose(claimed, worst, rtol=1e-9)

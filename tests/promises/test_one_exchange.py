@@ -1,0 +1,329 @@
+"""Lies, set-back sites and sites that are gone, where every site must answer."""
+
+import shutil
+from typing import Any
+
+import numpy as np
+import pytest
+from faulty import Clock, Fault, Faulty, Killed, Ticking, charges
+from helpers import (
+    UNLIMITED,
+    agree,
+    make_mechanism,
+    make_site,
+    make_sites,
+    mask_keys,
+    request,
+    uniform_bytes_p,
+)
+
+from capeneuro.federation import ledger_backup
+from capeneuro.federation.ledger import Ledger
+from capeneuro.federation.messages import digest
+from capeneuro.federation.requests import COOPERATIVE_ARMS, Release, Request
+from capeneuro.federation.rounds import (
+    NO_SUM,
+    Checkpoint,
+    RoundFailed,
+    RoundVoid,
+    gather,
+)
+from capeneuro.federation.secagg import one_exchange
+from capeneuro.federation.site import Site
+
+D = 90  # features, so 4,095 numbers of second moments
+NAMES = [f"site{i}" for i in range(4)]
+PARAMETERS = {"norm_bound": 1.0, "clip": 1.0}
+P = 1e-4
+Sites = dict[str, Site]
+
+
+def people(n_sites: int = 4) -> Sites:
+    return make_sites([1] * n_sites, D, 2)
+
+
+def masked(site: Site, message: dict[str, Any]) -> np.ndarray:
+    return site.answer("release", message)["masked"]
+
+
+def without(site: Site, message: dict[str, Any], colluders: Sites) -> np.ndarray:
+    """What a site sent, without the masks that colluders have in common with it."""
+    x, form = masked(site, message), Release.parse(message)
+    for name, colluder in colluders.items():
+        secrets = {site.name: colluder._pair_secret(site.name, form)}
+        context = colluder._context(form)
+        x = x + one_exchange.masks(secrets, name, context, x.size)
+    return x
+
+
+# --- one request, told differently ---------------------------------------------------
+
+
+def otherwise(sites: Sites, asked: dict[str, Any], what: str) -> dict[str, Any]:
+    """What the last site is told in place of the request of all others."""
+    message = {"request": asked, "mask_keys": mask_keys(sites, asked)}
+    if what == "after":
+        # A request that all answered before, and then another one.
+        return {**message, "request": {**asked, "after": ""}}
+    if what == "noise":
+        return {**message, "request": {**asked, "noise_ratio": 101.0}}
+    if what == "round":
+        return {**message, "request": {**asked, "round": 99}}
+    if what == "roster":
+        fewer = {n: s for n, s in sites.items() if n != "site0"}
+        return agree(fewer, request(fewer, arm=asked["arm"], round=1))["site3"]
+    strangers = people()["site0"]  # another key of masks, offered by a partner
+    keys = {**message["mask_keys"], **mask_keys({"site0": strangers}, asked)}
+    facts = strangers.answer("describe", {"unit": "subject"})
+    asked = {**asked, "roster": {**asked["roster"], "site0": facts}, "after": ""}
+    return {"request": asked, "mask_keys": keys}
+
+
+@pytest.mark.parametrize("what", ["after", "noise", "round", "roster", "mask keys"])
+@pytest.mark.parametrize("arm", COOPERATIVE_ARMS)
+def test_who_tells_one_site_otherwise_gets_a_uniform_vector(arm, what):
+    """Also with the masks of two colluders taken off, and the sum is none."""
+    sites = people()
+    first = request(sites, arm=arm)
+    for name, message in agree(sites, first).items():
+        assert "error" not in sites[name].answer("release", message)
+    asked = request(sites, arm=arm, round=1, after=digest(first))
+    told = agree(sites, asked) | {"site3": otherwise(sites, asked, what)}
+    colluders = {} if what in ("roster", "mask keys") else {"site0": sites["site0"]}
+    honest = {n: without(sites[n], told[n], colluders) for n in ("site1", "site2")}
+    liar = without(sites["site3"], told["site3"], colluders)
+    for x in (liar, *honest.values(), sum(honest.values()) + liar):
+        assert uniform_bytes_p(x) > P
+
+
+def test_a_sum_of_other_requests_is_noticed_by_the_aggregator():
+    """Honest, it refuses such a result; without the check it would be taken for one."""
+    sites = people()
+    mechanism = make_mechanism("cape")
+    for attempt in range(2):  # one site has answered something that others have not
+        stray = request(sites, round=77 + attempt)
+        sites["site2"].answer("release", agree(sites, stray)["site2"])
+        if attempt == 0:
+            with pytest.raises(RoundFailed, match=NO_SUM):
+                mechanism.answer(Faulty(sites), "second_moment", PARAMETERS)
+        else:
+            asked = request(sites, round=1)
+            keys = mask_keys(sites, asked)
+            total, _ = gather(Faulty(sites), Request.parse(asked), Checkpoint(), keys)
+            assert uniform_bytes_p(total) > P
+
+
+def test_without_its_memory_a_site_would_help_a_liar(monkeypatch):
+    """The planted error: masks that are not bound to what was answered last."""
+    monkeypatch.setattr(Site, "_last_sums", lambda *_: {})
+    sites = people()
+    sites["site2"].answer("release", agree(sites, request(sites, round=77))["site2"])
+    asked = request(sites, round=1)
+    total, _ = gather(
+        Faulty(sites), Request.parse(asked), Checkpoint(), mask_keys(sites, asked)
+    )
+    assert uniform_bytes_p(total) < P  # a sum, in spite of the stray answer
+
+
+# --- keys that are not the sites' ----------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "what", ["missing", "exchanged", "another's", "unsigned"]
+)
+def test_mask_keys_that_are_not_the_sites_own_are_refused(what):
+    sites = people()
+    asked = request(sites)
+    keys = mask_keys(sites, asked)
+    other = mask_keys(people(), asked)
+    wrong = {
+        "missing": {n: keys[n] for n in NAMES[:3]},
+        "exchanged": {**keys, "site1": keys["site2"]},
+        "another's": {**keys, "site1": other["site1"]},
+        "unsigned": {**keys, "site1": keys["site1"][:32] + bytes(64)},
+    }[what]
+    reply = sites["site0"].answer("release", {"request": asked, "mask_keys": wrong})
+    assert reply == {"error": "refused", "rule": "signature of mask keys"}
+    assert charges(sites["site0"]) == []
+
+
+def test_only_the_mask_keys_of_the_manifest_are_used():
+    """A key of before a revision, signed in its time, may have been stolen since."""
+    sites = people()
+    asked = request(sites)
+    keys = {n: offer[:32] for n, offer in mask_keys(sites, asked).items()}
+    pinned = make_site("site0", {"a": np.zeros((D, 2))}, mask_keys=keys)
+    pinned._ledger, pinned._mask_key = sites["site0"]._ledger, bytes(range(32))
+    asked["roster"]["site0"] = pinned.answer("describe", {"unit": "subject"})
+    sites["site0"] = pinned
+    reply = pinned.answer("release", agree(sites, asked)["site0"])
+    assert reply == {"error": "refused", "rule": "mask keys that were not agreed on"}
+
+
+@pytest.mark.parametrize("task", ["advertise", "share"])
+def test_a_sum_of_all_sites_is_asked_in_one_exchange_alone(task):
+    sites = people()
+    message = {"request": request(sites)} | (
+        {} if task == "advertise" else {"advertised": {}}
+    )
+    reply = sites["site0"].answer(task, message)
+    assert reply == {"error": "refused", "rule": "exchange of another kind of sum"}
+
+
+# --- a site that was set back --------------------------------------------------------
+
+
+class Machine:
+    """A site whose ledger and second place can be saved and brought back."""
+
+    def __init__(self, folder) -> None:
+        self.folder = folder
+        ledger_backup.begin(self.ledger())
+
+    def ledger(self) -> Ledger:
+        return Ledger(self.folder / "now/ledger", UNLIMITED, self.folder / "now/second")
+
+    def site(self) -> Site:
+        made = make_site("site1", {"a": np.zeros((D, 2))})
+        made._ledger = self.ledger()
+        return made
+
+
+@pytest.fixture
+def set_back(tmp_path) -> tuple[Sites, list[dict[str, Any]]]:
+    """Four sites that answered three requests, of which one remembers the first."""
+    machine = Machine(tmp_path)
+    sites = people() | {"site1": machine.site()}
+    asked: list[dict[str, Any]] = []
+    for number in range(3):
+        after = digest(asked[-1]) if asked else ""
+        asked.append(request(sites, round=number, after=after))
+        told = agree(sites, asked[-1])
+        assert all("error" not in sites[n].answer("release", told[n]) for n in sites)
+        if number == 0:
+            shutil.copytree(tmp_path / "now", tmp_path / "then")
+    shutil.rmtree(tmp_path / "now")
+    (tmp_path / "then").rename(tmp_path / "now")
+    return sites | {"site1": machine.site()}, asked
+
+
+def test_a_set_back_site_stops_at_an_honest_request(set_back):
+    sites, asked = set_back
+    new = request(sites, round=3, after=digest(asked[-1]))
+    reply = sites["site1"].answer("release", agree(sites, new)["site1"])
+    rule = "a release that this ledger does not know"
+    assert reply == {"error": "refused", "rule": rule}
+    assert len(charges(sites["site1"])) == 1
+
+
+@pytest.mark.parametrize("older", [None, 0], ids=["none", "the one it knows"])
+def test_told_an_older_one_it_sends_a_uniform_vector(set_back, older):
+    sites, asked = set_back
+    after = "" if older is None else digest(asked[older])
+    new = request(sites, round=3, after=after)
+    told = agree(sites, new)
+    answers = {n: masked(sites[n], told[n]) for n in NAMES}
+    for x in (*answers.values(), sum(answers.values())):
+        assert uniform_bytes_p(x) > P
+    rest = [answers[n] for n in NAMES if n != "site1"]
+    assert uniform_bytes_p(sum(rest)) > P
+
+
+def test_the_identical_request_again_is_what_it_does_not_notice(set_back):
+    """Named in the threat model: fresh noise under the masks of before."""
+    sites, asked = set_back
+    told = agree(sites, asked[1])
+    again = {n: masked(sites[n], told[n]) for n in NAMES}
+    assert uniform_bytes_p(sum(again.values())) < P  # masks cancel: it is a sum
+    assert len(charges(sites["site1"])) == 2
+
+
+# --- given up ------------------------------------------------------------------------
+
+
+def test_a_lie_about_a_void_request_needs_a_smaller_roster():
+    sites = people()
+    first = request(sites)
+    told = agree(sites, first)
+    for name in NAMES:
+        sites[name].answer("release", told[name])
+    lie = request(sites, round=1, void=digest(first))
+    reply = sites["site0"].answer("release", agree(sites, lie)["site0"])
+    assert reply == {"error": "refused", "rule": "a release that was not given up"}
+    fewer = {n: sites[n] for n in NAMES[:3]}
+    for number in (1, 2):  # and it is the last one
+        form = {"round": number, "void": digest(first), "after": ""}
+        asked = request(fewer, **form)
+        keys = mask_keys(sites, asked)
+        reply = sites["site0"].answer("release", {"request": asked, "mask_keys": keys})
+        assert ("error" in reply) == (number == 2)
+
+
+@pytest.mark.parametrize("arm", COOPERATIVE_ARMS)
+def test_the_others_go_on_without_a_site_that_is_gone(drawn, arm):
+    """The round that it did not answer is void and charged; then sums are exact."""
+    sites, checkpoint = make_sites([1, 2, 3, 4], 2, 2), Checkpoint()
+    settings = {"n_releases": 5, "checkpoint": checkpoint}
+    mechanism = make_mechanism(arm, **settings)
+    first = mechanism.answer(Faulty(sites), "second_moment", PARAMETERS)
+    lost = Faulty(sites, [Fault("lose request", "release", ["site3"])])
+    for _ in range(5):
+        with pytest.raises(RoundFailed) as failure:
+            mechanism.answer(lost, "second_moment", PARAMETERS, 1)
+        assert not isinstance(failure.value, RoundVoid)
+    after = make_mechanism(arm, gone=("site3",), **settings)
+    again = after.answer(lost, "second_moment", PARAMETERS)  # a finished one stays
+    assert again.survivors == first.survivors == tuple(NAMES)
+    np.testing.assert_array_equal(again.value, first.value)
+    for number in (1, 2):
+        release = after.answer(lost, "second_moment", PARAMETERS, number)
+        assert release.survivors == tuple(NAMES[:3])
+        assert release.n_units == 6
+    assert [r["survivors"] for r in after.releases] == [NAMES, [], NAMES[:3], NAMES[:3]]
+    assert [len(charges(s)) for s in sites.values()] == [4, 4, 4, 1]
+    # Each charged what three sites' noise leaves, and no less.
+    mus = [entry.mu for entry in charges(sites["site0"])]
+    assert mus == pytest.approx([0.25] * 4)
+
+
+def test_a_study_of_one_release_has_none_left_for_another_attempt():
+    sites, checkpoint = make_sites([2] * 3, 2, 2), Checkpoint()
+    settings = {"n_releases": 1, "checkpoint": checkpoint}
+    lost = Faulty(sites, [Fault("lose request", "release", ["site2"])])
+    with pytest.raises(RoundFailed):
+        make_mechanism("cape", **settings).answer(lost, "second_moment", PARAMETERS)
+    after = make_mechanism("cape", gone=("site2",), **settings)
+    with pytest.raises(RoundVoid, match="pays for no other"):
+        after.answer(lost, "second_moment", PARAMETERS)
+    assert [len(charges(site)) for site in sites.values()] == [1, 1, 0]
+
+
+# --- killed --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arm", [*COOPERATIVE_ARMS, "conventional"])
+def test_an_aggregator_killed_at_any_instant_resumes_the_same_rounds(
+    drawn, tmp_path, arm
+):
+    """Three rounds: nothing is drawn or charged twice, and all sums are exact."""
+
+    def run(folder, sites: Sites, clock: Clock) -> list[np.ndarray]:
+        checkpoint = Ticking(folder, clock)
+        mechanism = make_mechanism(arm, checkpoint=checkpoint)
+        asked = Faulty(sites, clock=clock)
+        return [
+            mechanism.answer(asked, "second_moment", PARAMETERS, j).value
+            for j in range(3)
+        ]
+
+    for at in range(1, 200):
+        sites, folder = make_sites([2] * 3, 2, 2), tmp_path / str(at)
+        try:
+            run(folder, sites, Clock(at))
+        except Killed:
+            values = run(folder, sites, Clock())
+            assert np.isfinite(values).all()
+            assert [len(charges(s)) for s in sites.values()] == [3] * 3
+        else:
+            break
+    assert at > 40, "too few instants"
