@@ -111,9 +111,9 @@ class ReleaseLine(LedgerEntry):
     ``request`` identifies it with the data that it was answered from; ``asked`` and
     ``reply`` are digests of the message and of what left; ``cohort`` names the people
     in the data and ``people`` those who are counted apart; ``merged`` is the ledger
-    that answered. Of a secure sum in one exchange, ``sum`` is the request as all sites
-    know it, ``mask_keys`` the digest of their mask keys, and ``void`` the sum that it
-    gave up.
+    that answered. ``sum`` is the request as all sites know it; of a secure sum in one
+    exchange ``mask_keys`` is the digest of their mask keys, and ``void`` the sum that
+    it gave up.
     """
 
     kind = "release"

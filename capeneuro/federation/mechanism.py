@@ -40,6 +40,7 @@ from capeneuro.federation.rounds import (
     ask_enough,
     gather,
 )
+from capeneuro.federation.secagg import one_exchange
 from capeneuro.federation.transport import Federation
 from capeneuro.privacy import accounting, cape, noise, ring
 from capeneuro.privacy.queries import QUERIES
@@ -366,10 +367,24 @@ class Mechanism:
         for attempt in count():
             form = self._of_roster({**message, "attempt": attempt}, self.gone)
             request = self._linked(form)
+            if self._has_other_keys(form, request):
+                self._give_up(request)
+                continue
             try:
                 return request, *self._ask(federation, request)
             except RoundVoid:
                 self._give_up(request)
+
+    def _has_other_keys(self, form: Message, request: Request) -> bool:
+        """Whether a round began under the mask keys of an earlier manifest."""
+        began_with = self.checkpoint.read(_link(form)).get("keys", self._keys_digest)
+        is_over = "total" in self.checkpoint.read(request.digest)
+        return began_with != self._keys_digest and not is_over
+
+    @property
+    def _keys_digest(self) -> str:
+        """Digest of all sites' mask keys, which a revision of the manifest changes."""
+        return one_exchange.digest_of_keys(self.mask_keys)
 
     def _give_up(self, request: Request) -> None:
         """Record a void round; raise RoundVoid if the promise pays for no other."""
@@ -418,10 +433,12 @@ class Mechanism:
         if not link:
             chain = self.checkpoint.read(self._chain_place)
             link = {"after": chain.get("finished", ""), "void": ""}
+            link["keys"] = self._keys_digest
             if set(chain.get("roster", ())) > set(request.roster):
                 link["void"] = chain["open"]  # who is gone now did not answer it
             self.checkpoint.write(place, link)
-        request = Request.parse({**message, **link})
+        named = {key: link[key] for key in ("after", "void")}
+        request = Request.parse({**message, **named})
         if "total" not in self.checkpoint.read(request.digest):
             state = {"finished": link["after"], "open": request.digest}
             names = list(request.roster)
@@ -431,7 +448,7 @@ class Mechanism:
     @property
     def _chain_place(self) -> str:
         """Name of the state that keeps the last requests under these mask keys."""
-        return f"last-{digest(self.mask_keys)[:16]}"
+        return f"last-{self._keys_digest[:16]}"
 
     def project(
         self,

@@ -148,6 +148,13 @@ def admit(
             or limits.roster is None
             or _agreed(limits.roster, request.keys, some=request.waits_for_all)
         ),
+        # Privacy: of two rosters one honest site remembers both, so that a site which
+        # was set back finds nobody who never saw what it forgot.
+        "too few of the sites": (
+            not cooperative
+            or limits.roster is None
+            or accounting.threshold_holds(len(limits.roster), S_C, S)
+        ),
         # Privacy: sizes and kinds are the sites' own word, not the aggregator's.
         "statements of the roster": not cooperative
         or all(_is_signed(limits.agreed, n, site) for n, site in roster.items()),

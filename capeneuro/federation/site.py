@@ -786,7 +786,7 @@ class Site:
         # Privacy: the whole request and what this site answered last are the context,
         # so no mask serves two vectors, and none cancels where memories differ.
         keys_digest = one_exchange.digest_of_keys(message.mask_keys)
-        last = self._last_sums(message)
+        last = self._memory(message)
         return one_exchange.context(message.request.digest, keys_digest, last)
 
     def _pair_secret(self, partner: str, message: Release) -> bytes:
@@ -814,20 +814,22 @@ class Site:
         keys = one_exchange.digest_of_keys(message.mask_keys)
         return self._ledger.sums(keys, self.name)
 
-    def _last_sums(self, message: Release) -> dict[str, str]:
-        """Sum that was answered last in a request's stage and the one before it.
+    def _memory(self, message: Release) -> dict[str, str]:
+        """Digest of all sums answered before in a request's stage and the one before.
 
-        Sums that were given up are left out: not all sites answered them.
+        Sums that were given up are left out: not all sites answered them. The others
+        are chained: what was forgotten once is missing for good.
         """
         stages = {message.request.study, self._limits.made_from}
         digest_of_sum = message.request.digest
         lines = list(takewhile(lambda e: e.sum != digest_of_sum, self._sums(message)))
         void = {message.request.void, *(line.void for line in lines)}
-        return {
-            line.study: line.sum
-            for line in lines
-            if line.study in stages and line.sum not in void
-        }
+        history: dict[str, str] = {}
+        for line in lines:
+            if line.study in stages and line.sum not in void:
+                chain = {"before": history.get(line.study, ""), "sum": line.sum}
+                history[line.study] = digest(chain)
+        return history
 
     def _follows(self, message: Release, entry: ReleaseLine) -> ReleaseLine:
         """Refuse a request that does not follow the last sum; complete its ledger line.
@@ -840,6 +842,9 @@ class Site:
         # Privacy: what is not lines_of_sums was forgotten, and would be spent again.
         if request.after and request.after not in lines_of_sums:
             raise Refused("a release that this ledger does not know")
+        # Privacy: its sum would be left out of what all remember.
+        if request.digest in {line.void for line in lines}:
+            raise Refused("a release that was given up")
         if line := lines_of_sums.get(request.void):
             stored = self._ledger.stored(line.request)
             before = Release.parse(unpack(stored.asked)).request.roster
@@ -851,7 +856,6 @@ class Site:
                 raise Refused("a release that was not given up")
         return replace(
             entry,
-            sum=request.digest,
             mask_keys=one_exchange.digest_of_keys(message.mask_keys),
             void=request.void or None,
         )
@@ -890,6 +894,7 @@ class Site:
             relation=request.relation,
             n_colluding=request.n_colluding,
             survivor_threshold=request.survivor_threshold,
+            sum=request.digest,
             site=self.name,
             roster=digest({n: s.message for n, s in request.roster.items()}),
             version=request.roster[self.name].version,

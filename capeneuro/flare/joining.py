@@ -478,11 +478,13 @@ def give_up(study: StudyConfig, name: str, reason: str) -> None:
             f"--gone: study {study.study} does without lost sites by itself; nobody "
             "has to be given up"
         )
-    n_left = len(study.site_names) - len({*gone, name})
-    if n_left < 2 or n_left <= study.n_colluding:
+    n_sites = len(study.site_names)
+    n_left = n_sites - len({*gone, name})
+    if not accounting.threshold_holds(n_sites, study.n_colluding, n_left):
         raise ConfigError(
-            f"--gone: of {n_left} sites that remain {study.n_colluding} may collude, "
-            "so nobody would be protected; wait, or begin another study"
+            f"--gone: of {n_sites} sites, of which {study.n_colluding} may collude, "
+            f"{n_left} would remain, too few to remember what each other answered; "
+            "wait, or make a revision of the manifest without the site"
         )
     if name not in gone:
         today = date.today().isoformat()

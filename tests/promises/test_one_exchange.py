@@ -115,7 +115,7 @@ def test_a_sum_of_other_requests_is_noticed_by_the_aggregator():
 
 def test_without_its_memory_a_site_would_help_a_liar(monkeypatch):
     """The planted error: masks that are not bound to what was answered last."""
-    monkeypatch.setattr(Site, "_last_sums", lambda *_: {})
+    monkeypatch.setattr(Site, "_memory", lambda *_: {})
     sites = people()
     sites["site2"].answer("release", agree(sites, request(sites, round=77))["site2"])
     asked = request(sites, round=1)
@@ -128,9 +128,7 @@ def test_without_its_memory_a_site_would_help_a_liar(monkeypatch):
 # --- keys that are not the sites' ----------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "what", ["missing", "exchanged", "another's", "unsigned"]
-)
+@pytest.mark.parametrize("what", ["missing", "exchanged", "another's", "unsigned"])
 def test_mask_keys_that_are_not_the_sites_own_are_refused(what):
     sites = people()
     asked = request(sites)
@@ -229,6 +227,30 @@ def test_told_an_older_one_it_sends_a_uniform_vector(set_back, older):
     assert uniform_bytes_p(sum(rest)) > P
 
 
+def test_what_it_forgot_is_missing_from_all_later_sums(set_back):
+    """One wasted round does not bring its memory in line with the others'."""
+    sites, asked = set_back
+    for number in range(3, 6):
+        after = digest(asked[0]) if number == 3 else digest(new)
+        new = request(sites, round=number, after=after)
+        told = agree(sites, new)
+        answers = [masked(sites[n], told[n]) for n in NAMES]
+        assert uniform_bytes_p(sum(answers)) > P
+
+
+@pytest.mark.parametrize(("n_left", "is_enough"), [(4, True), (3, False), (2, False)])
+def test_no_roster_is_without_a_witness_of_what_was_forgotten(n_left, is_enough):
+    """Of five sites with one colluder, four of two rosters share an honest one."""
+    names = [f"site{i}" for i in range(5)]
+    sites = make_sites([1] * 5, 2, 2, roster=dict.fromkeys(names))
+    fewer = {name: sites[name] for name in names[:n_left]}
+    asked = request(fewer, n_colluding=1)
+    message = {"request": asked, "mask_keys": mask_keys(sites, asked)}
+    reply = sites["site0"].answer("release", message)
+    refused = {"error": "refused", "rule": "too few of the sites"}
+    assert ("noisy" in reply) if is_enough else reply == refused
+
+
 def test_the_identical_request_again_is_what_it_does_not_notice(set_back):
     """Named in the threat model: fresh noise under the masks of before."""
     sites, asked = set_back
@@ -257,6 +279,16 @@ def test_a_lie_about_a_void_request_needs_a_smaller_roster():
         keys = mask_keys(sites, asked)
         reply = sites["site0"].answer("release", {"request": asked, "mask_keys": keys})
         assert ("error" in reply) == (number == 2)
+
+
+def test_what_was_named_void_ahead_is_not_answered_afterwards():
+    """Else its sum would be missing from what all sites remember."""
+    sites = people()
+    later = request(sites, round=4)
+    first = request(sites, round=3, void=digest(later))
+    for asked, rule in ((first, None), (later, "a release that was given up")):
+        reply = sites["site0"].answer("release", agree(sites, asked)["site0"])
+        assert reply.get("rule") == rule
 
 
 @pytest.mark.parametrize("arm", COOPERATIVE_ARMS)

@@ -10,7 +10,7 @@ What a mask is bound to, its *context*:
 - the digest of the request, which names the study, the round, the whole roster, all
   noise, and the request before it;
 - the mask keys of all sites, which are those of one manifest;
-- the sums that *this site itself* answered last, by its own ledger.
+- all sums that *this site itself* answered before, by its own ledger.
 
 So a site that was told of anything else than another, or that remembers anything else,
 adds masks that cancel with nobody's: the sum is uniform, and so is each answer.
@@ -23,8 +23,9 @@ the aggregator                    of each honest site a uniform vector; of all t
 the aggregator and c sites        the same of the others: two honest sites still have a
                                   mask in common that nobody else knows
 a liar about roster or request    a uniform vector, also of a site that was set back
-whoever steals a mask key         during the study: what a colluder at that site knows,
-                                  its own noise not among it; afterwards nothing, since
+whoever steals a mask key         during the study, with the aggregator or the site's
+                                  ledger: the zero-sum noise of that site, so that its
+                                  own noise alone hides it; afterwards nothing, since
                                   the key is deleted when the study ends
 a machine that was set back       is asked for what it answered before: the identical
                                   request again, with fresh noise under the same masks
@@ -177,8 +178,8 @@ def context(request: str, keys_digest: str, last: Mapping[str, str]) -> bytes:
     keys_digest
         What :func:`digest_of_keys` gives.
     last
-        By stage of the study, the digest of the request that this site answered last
-        by its own ledger.
+        By stage of the study, the digest of all sums that this site answered before by
+        its own ledger.
 
     Returns
     -------
