@@ -8,12 +8,10 @@ it costs, charges, and writes the answer with a statement of what it discloses.
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from capeneuro import __version__
 from capeneuro.config import load
@@ -22,20 +20,21 @@ from capeneuro.config.study import StudyConfig
 from capeneuro.data import files
 from capeneuro.federation import folder as carried
 from capeneuro.federation import manifest as agreed
+from capeneuro.federation.envelope import NO_SESSION, Gate
 from capeneuro.federation.folder import FolderFederation, Waiting
 from capeneuro.federation.ledger import Ledger
 from capeneuro.federation.manifest import Manifest
 from capeneuro.federation.messages import Message
-from capeneuro.federation.requests import Release, Request
+from capeneuro.federation.requests import PROTOCOL, Refused, Release, Request
 from capeneuro.federation.rules import loss
 from capeneuro.federation.site import Site
 from capeneuro.flare import joining
 from capeneuro.flare.answering import AnsweringSite
-from capeneuro.privacy import accounting, ring
-from capeneuro.privacy.queries import QUERIES
+from capeneuro.privacy import accounting, noise
+from capeneuro.privacy.queries import QUERIES, largest_contribution
 from capeneuro.report import disclosure
 from capeneuro.report.protection import ANSWERS
-from capeneuro.studies import gate, one_process, registry, workflow
+from capeneuro.studies import flow, gate, one_process, registry, workflow
 from capeneuro.studies import sites as site_files
 from capeneuro.studies.tasks import Task
 from capeneuro.studies.timecourse_features import made_from
@@ -206,8 +205,11 @@ def _collect_approvals(study: StudyConfig, folder: Path) -> None:
         except (KeyError, ValueError):
             continue
         approval_path = study.private(joining.HUB) / "approval.json"
-        files.write_text(approval_path, text.decode())
-        joining.collect(study, [approval_path])
+        files.write_text(approval_path, text.decode(errors="replace"))
+        try:
+            joining.collect(study, [approval_path])
+        except ConfigError as error:  # of a manifest before this one, perhaps
+            print(f"{path}: its approval is left aside: {error}")
 
 
 # --- at a site -----------------------------------------------------------------------
@@ -216,7 +218,6 @@ def _collect_approvals(study: StudyConfig, folder: Path) -> None:
 class Visit(NamedTuple):
     """A request of the aggregator: its study and site, and its parts."""
 
-    study_path: Path
     study: StudyConfig
     name: str
     manifest: Manifest
@@ -257,33 +258,37 @@ def answer(path: Path, fingerprint: str, is_sure: bool, study_path: Path | None)
         print("answered before: the same file again, which costs nothing")
         _hand_out(path, carried.read_zip(archive, carried.ANSWER))
         return 0
-    releases = _releases(visit, stage)
+    releases = _releases(visit)
     for line in _lines(visit, stage, releases):
         print(line)
     if releases and not is_sure and input("answer? [yes/no] ").strip().lower() != "yes":
         print("nothing was answered, charged or written")
         return 0
-    answered: list[Answered] = []
+    answered: dict[str, Answered] = {}
+    refusals: list[Message] = []
 
     def keep(site: Site, task: str, message: Message, reply: Message) -> None:
-        if task == "release" and "error" not in reply:
-            answered.append(Answered(Release.parse(message).request, reply))
         if "error" in reply:
-            print(f"{task}: {reply['error']}: {reply['rule']}")
+            refusals.append(reply)
+        elif task == "release":
+            request = Release.parse(message).request
+            answered[request.digest] = Answered(request, reply)
 
     book = _ledger(visit)
-    before = {line.sum for line in book.releases()}
+    charged = {line.sum for line in book.releases()}
     answering = AnsweringSite(stage, visit.name, visit.manifest, False, after=keep)
     answering.open()
     sealed = [answering.gate.answer(part, "a file") for part in visit.parts]
-    is_repeat = bool(answered) and all(a.request.digest in before for a in answered)
+    if refusals:  # to be mended here; an answer of now would be kept for ever
+        lines = [f"{reply['error']}: {reply['rule']}" for reply in refusals]
+        status = 3 if any(reply["error"] == "budget" for reply in refusals) else 2
+        raise flow.StepFailed(status, [*lines, "no answer was written"])
     members = {
         f"{i}-{task}.answer": answer
-        for i, (task, answer) in enumerate(
-            zip(_tasks(visit, stage), sealed, strict=True), 1
-        )
+        for i, (task, answer) in enumerate(zip(_tasks(visit), sealed, strict=True), 1)
     }
-    statement = _statement(visit, stage, answered, sealed, is_repeat, path)
+    statement = _statement(visit, stage, [*answered.values()], charged, sealed)
+    statement["file"] = path.name.replace(".request", ".answer")
     members |= disclosure.files_of(disclosure.signed(statement, book))
     digest = carried.digest_of_parts(visit.parts)
     facts = {"study": study.study, "site": visit.name, "request": digest}
@@ -313,15 +318,31 @@ def _read(path: Path, study_path: Path | None) -> Visit:
         if not joined.exists():
             continue
         own_entry = agreed.parse(agreed.Entry, joined.read_bytes())
-        if own_entry.key == entry.key:
-            study_path = study_path or joining.study_file(manifest.study, name)
-            study = load.load_study(study_path)
+        if own_entry.key == entry.key and _is_for(name, manifest, parts[0]):
+            study = load.load_study(
+                study_path or joining.study_file(manifest.study, name)
+            )
             _check_kind(study)
-            return Visit(study_path, study, name, manifest, parts)
+            return Visit(study, name, manifest, parts)
     raise ConfigError(
-        f"{path}: is for a study {manifest.study!r} that no site here has joined; "
-        "change to the folder from which it joined"
+        f"{path}: is for no site here that has joined the study {manifest.study!r}; "
+        "change to the folder from which it joined; if this is it, the request is of "
+        "another manifest, or was changed on the way"
     )
+
+
+def _is_for(name: str, manifest: Manifest, part: bytes) -> bool:
+    """Whether a signed request is for the site of this name."""
+    gate_of_site = Gate(name, manifest.digest, manifest.asker, _no, session=NO_SESSION)
+    try:
+        gate_of_site.read(part)
+    except ValueError:
+        return False
+    return True
+
+
+def _no(task: str, message: Message) -> Message:
+    return {"error": "refused", "rule": "requests are read here, not answered"}
 
 
 def _approve(visit: Visit, fingerprint: str) -> None:
@@ -367,20 +388,28 @@ def _opened(visit: Visit) -> list[tuple[str, Message]]:
         ) from None
     if opened[0][0] != "ping":
         raise ConfigError(f"request for {visit.name}: has no greeting")
+    if unknown := {task for task, _ in opened[1:]} - set(PROTOCOL):
+        raise ConfigError(f"request for {visit.name}: asks for {min(unknown)[:40]!r}")
     return opened
 
 
-def _tasks(visit: Visit, stage: StudyConfig) -> list[str]:
+def _tasks(visit: Visit) -> list[str]:
     return [task for task, _ in _opened(visit)]
 
 
-def _releases(visit: Visit, stage: StudyConfig) -> list[Request]:
-    """Releases that a request asks for."""
-    return [
-        Release.parse(message).request
-        for task, message in _opened(visit)
-        if task == "release"
-    ]
+def _releases(visit: Visit) -> list[Request]:
+    """Releases that a request asks for, each once."""
+    messages = [message for task, message in _opened(visit) if task == "release"]
+    try:
+        requests = [Release.parse(message).request for message in messages]
+    except Refused as error:
+        raise ConfigError(f"request for {visit.name}: {error}") from None
+    return list({request.digest: request for request in requests}.values())
+
+
+def _loss(request: Request, name: str) -> float:
+    """Privacy loss of a release; 0 where it is of open data, without privacy."""
+    return 0.0 if request.is_exact else loss(request, name)
 
 
 def _lines(visit: Visit, stage: StudyConfig, releases: Iterable[Request]) -> list[str]:
@@ -389,9 +418,11 @@ def _lines(visit: Visit, stage: StudyConfig, releases: Iterable[Request]) -> lis
     lines, charged = [], {line.sum for line in book.releases()}
     spent = _spent(visit, stage)
     for request in releases:
-        mu = loss(request, visit.name)
+        mu = _loss(request, visit.name)
         cost = f"epsilon {accounting.epsilon_from_mu(mu, promise.delta):.3g}"
-        if request.digest in charged:
+        if request.is_exact:
+            cost = "exact, without privacy"
+        elif request.digest in charged:
             cost = "answered before, costs nothing"
         else:
             spent = accounting.compose([spent, mu])
@@ -431,15 +462,18 @@ def _statement(
     visit: Visit,
     stage: StudyConfig,
     answered: list[Answered],
+    charged: Collection[str | None],
     sealed: list[bytes],
-    is_repeat: bool,
-    path: Path,
 ) -> dict[str, Any]:
     """Content of the disclosure statement, all of it strings and small numbers."""
     promise, entry = stage.promise_of(visit.name), visit.manifest.sites[visit.name]
     arrays = [row for a in answered for row in _arrays(a, visit.name)]
-    mu = accounting.compose([loss(a.request, visit.name) for a in answered])
-    spends = 0.0 if is_repeat or not answered else mu
+    losses = {a.request.digest: _loss(a.request, visit.name) for a in answered}
+    mu = accounting.compose(list(losses.values()))
+    new = [loss for digest, loss in losses.items() if digest not in charged]
+    spends = accounting.compose(new)
+    is_exact = any(a.request.is_exact for a in answered)
+    tells = f"{accounting.epsilon_from_mu(mu, promise.delta):.3g}"
     spent = _spent(visit, stage)
     site = site_files.load_sites(visit.study)[visit.name]
     share = 100 * accounting.attack_accuracy_bound(promise.mu)
@@ -469,15 +503,14 @@ def _statement(
             "adversary": stage.adversary,
             "meaning": f"{meaning[0].upper()}{meaning[1:]}.",
         },
-        "tells": f"{accounting.epsilon_from_mu(mu, promise.delta):.3g}",
+        "tells": "infinity, for they are exact," if is_exact else tells,
         "spends": f"{accounting.epsilon_from_mu(spends, promise.delta):.3g}",
         "spent": f"{accounting.epsilon_from_mu(spent, promise.delta):.3g}",
         "left": round(100 * max(0.0, 1 - (spent / promise.mu) ** 2)),
         "ceiling": f"{site.epsilon:g}",
-        "is_repeat": is_repeat,
+        "is_repeat": bool(answered) and not new,
         "request_sha256": carried.digest_of_parts(visit.parts),
         "answer_sha256": disclosure.digest_of(sealed),
-        "file": path.name.replace(".request", ".answer"),
     }
 
 
@@ -486,27 +519,30 @@ def _arrays(answered: Answered, name: str) -> list[dict[str, Any]]:
     request, rows = answered.request, []
     query = QUERIES[request.query]
     t = query.sensitivity(request.n_units, request.relation, request.parameters)
-    gamma = t**2 * request.variances[name]
+    gamma = t**2 * request.variances.get(name, 0.0)
     sigma2 = request.noise_ratio * gamma if request.arm == "cape" else 0.0
+    # Public numbers: the very least and largest would be told to who carries the file.
+    reach = largest_contribution(request.parameters)
+    reach += noise.LARGEST * (gamma**0.5 + sigma2**0.5)
     words = _words(request)
     for kind in ("noisy", "masked"):
         x = answered.reply.get(kind)
         if x is None:
             continue
         if kind == "masked":
-            noise = "uniform: masks cancel in nothing but the sum of all sites"
+            hidden_by = "uniform: masks cancel in nothing but the sum of all sites"
             title = f"{words}: this site's numbers with noise, masked"
             if request.arm == "cape":
                 title = "the part of that noise that cancels over all sites, masked"
-            least, largest = int(x.min()), int(x.max())
-            low, high = f"{least:.3g}", f"{largest:.3g}"
+            low, high = "0", f"{2.0**64:.3g}"
         else:
-            all_gamma = [t**2 * v for v in request.variances.values()]
-            h = ring.grid(all_gamma, t, x.size, request.noise)
-            values = ring.from_ring(np.array(x), h)
-            low, high = f"{values.min():.3g}", f"{values.max():.3g}"
-            noise = f"normal noise of deviation {np.sqrt(gamma + sigma2):.3g} on each"
+            low, high = f"{-reach:.3g}", f"{reach:.3g}"
+            deviation = (gamma + sigma2) ** 0.5
+            hidden_by = f"normal noise of deviation {deviation:.3g} on each"
             title = f"{words}: this site's numbers with noise"
+            if request.is_exact:
+                hidden_by = "no noise, as the data are open"
+                title = f"{words}: this site's exact numbers"
         rows.append(
             {
                 "name": kind,
@@ -515,7 +551,7 @@ def _arrays(answered: Answered, name: str) -> list[dict[str, Any]]:
                 "size": int(x.size),
                 "least": low,
                 "largest": high,
-                "noise": noise,
+                "noise": hidden_by,
             }
         )
     return rows
