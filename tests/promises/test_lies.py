@@ -7,13 +7,25 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from faults import Faults
 from faulty import Drawn, Fault, Faulty, assert_one_story, charges
-from helpers import agree, make_sites, release, request
+from helpers import (
+    agree,
+    looks_uniform,
+    make_mechanism,
+    make_site,
+    make_sites,
+    mask_keys,
+    release,
+    request,
+    without_colluders,
+)
 
-from capeneuro.federation.messages import Message, digest, pack
+from capeneuro.federation.messages import Message, digest, pack, unpack
 from capeneuro.federation.requests import Request
 from capeneuro.federation.rounds import Checkpoint, RoundFailed, RoundVoid, gather
+from capeneuro.federation.secagg import one_exchange, signing
 from capeneuro.federation.secagg import protocol as secagg
 from capeneuro.federation.site import Site
 
@@ -451,3 +463,141 @@ def test_stories_that_differ_by_site_are_stopped_by_the_consistency_round(
     small = np.abs(total.view(np.int64).astype(float)).max()
     # This is why sums that sites may drop out of need the round against such a liar.
     assert small < 2.0**50
+
+
+# --- a lying aggregator, where every site must answer in one exchange -----------------
+
+HONEST, COLLUDERS = NAMES[:2], NAMES[2:]
+# Second moments of so many features are 8256 numbers, 2^16 bytes and some.
+WIDE = 128
+
+
+def offered(site: Site, seed: int) -> bytes:
+    """Another mask key that a site signed, as a colluder can."""
+    key = X25519PrivateKey.from_private_bytes(bytes([seed]) * 32)
+    return one_exchange.offer(key, site._ledger.key, "", site.name)
+
+
+def _another_roster(sites: dict[str, Site], told: Message) -> Message:
+    others = {name: sites[name] for name in NAMES[:3]}
+    after = told["request"]["after"]
+    return {**told, "request": request(others, round=1, after=after)}
+
+
+def _other_keys(sites: dict[str, Site], told: Message) -> Message:
+    offers = {**told["mask_keys"], "site3": offered(sites["site3"], 7)}
+    return {**told, "mask_keys": offers}
+
+
+def _asked_anew(**changes: Any) -> Callable[[dict[str, Site], Message], Message]:
+    return lambda sites, told: {**told, "request": {**told["request"], **changes}}
+
+
+# What the second site is told in place of what the first is.
+STORIES: dict[str, Callable[[dict[str, Site], Message], Message]] = {
+    "another roster": _another_roster,
+    "another predecessor": _asked_anew(after=""),
+    "other noise": _asked_anew(variances=dict.fromkeys(NAMES, 9.0)),
+    "another round": _asked_anew(round=2),
+    "other mask keys": _other_keys,
+}
+
+
+@pytest.mark.parametrize("is_bound", [True, False], ids=["bound", "not bound"])
+@pytest.mark.parametrize("story", STORIES)
+@pytest.mark.parametrize("arm", ARMS)
+def test_sites_that_are_told_different_things_give_no_sum(
+    monkeypatch, arm, story, is_bound
+):
+    """Nor without all masks of colluders; they do if masks are bound to less."""
+    real = one_exchange.context
+
+    def planted(asked: str, keys: str, last: Message) -> bytes:
+        return real(asked, "00", {}) if of_keys else real("00" * 32, keys, last)
+
+    of_keys = story == "other mask keys"
+    if not is_bound:
+        monkeypatch.setattr(one_exchange, "context", planted)
+    sites = make_sites([2] * 4, WIDE, 2)
+    first = request(sites, arm=arm)
+    release(sites, first)
+    # Under other keys a site has answered nothing, and refuses a predecessor.
+    after = "" if of_keys else digest(first)
+    asked = request(sites, arm=arm, round=1, after=after)
+    told = {"request": asked, "mask_keys": mask_keys(sites, asked)}
+    lied = STORIES[story](sites, told)
+    lied["request"] = {**lied["request"], "arm": arm}
+    vectors = []
+    for name, message in zip(HONEST, (told, lied), strict=True):
+        masked = sites[name].answer("release", message)["masked"]
+        colluders = [n for n in COLLUDERS if n in message["request"]["roster"]]
+        vectors.append(without_colluders(sites[name], message, masked, colluders))
+        assert looks_uniform(masked)
+    assert all(looks_uniform(x) for x in vectors)
+    assert looks_uniform(sum(vectors)) == is_bound
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_who_only_seems_gone_has_a_sum_that_was_charged(drawn, sites, arm):
+    """Void or not: with its masks the aggregator has the others' sum of both rounds."""
+    before = make_mechanism(arm)
+    query = "second_moment", {"norm_bound": 1.0, "clip": 1.0}
+    federation = Faulty(sites, [Fault("lose reply", "release", ["site3"])])
+    with pytest.raises(RoundFailed, match="site3: failed: no answer"):
+        before.answer(federation, *query)
+    forms = {"gone": ("site3",), "checkpoint": before.checkpoint, "n_releases": 2}
+    after = make_mechanism(arm, **forms)
+    assert after.answer(federation, *query).survivors == tuple(NAMES[:3])
+    assert [r["survivors"] for r in after.releases] == [[], NAMES[:3]]
+    sent = [unpack(s.request) for s in federation.log if s.what == "release"]
+    void, asked = sent[0]["request"], sent[-1]["request"]
+    assert asked["void"] == digest(void)
+    for message, colluders in ((sent[0], ["site3"]), (sent[-1], [])):
+        total = 0
+        for name in NAMES[:3]:
+            reply = sites[name].answer("release", message)
+            left = without_colluders(sites[name], message, reply["masked"], colluders)
+            total = total + (left if arm == "secure_sum" else reply["noisy"] - left)
+        right = drawn.total(message["request"], NAMES[:3])
+        np.testing.assert_array_equal(total, right)
+    assert [len(charges(sites[name])) for name in NAMES[:3]] == [2] * 3
+    assert charges(sites["site0"])[-1].void == digest(void)
+
+
+def test_a_mask_key_that_agrees_with_everyone_costs_nothing(sites):
+    """Of small order, and signed: a colluder's masks would be known to all."""
+    asked = request(sites)
+    statement = signing.of_mask_key("", "site3", bytes(32))
+    weak = bytes(32) + sites["site3"]._ledger.key.sign(statement)
+    offers = mask_keys(sites, asked)
+    message = {"request": asked, "mask_keys": {**offers, "site3": weak}}
+    assert _refused(sites["site0"].answer("release", message), "order of keys")
+    assert charges(sites["site0"]) == []
+    message["mask_keys"] = offers
+    assert "masked" in sites["site0"].answer("release", message)
+
+
+def test_a_made_up_site_is_refused_and_fewer_of_the_agreed_are_not(sites):
+    """Who is gone takes its noise along: the others' variances make up for it."""
+    pinned = {name: site._ledger.public_key for name, site in sites.items()}
+    pins = {**pinned, "site0": None}
+    made = make_site("site0", {"s": np.zeros((2, 2))}, roster=pins, min_colluding=1)
+    roster = {**sites, "site0": made}
+    five = make_sites([2] * 5, 2, 2)
+    rules = {
+        "sites that were not agreed on": [
+            {**roster, "site4": five["site4"]},
+            {**roster, "site3": five["site3"]},
+        ],
+        "number of colluding sites": [{"site0": made}],
+    }
+    for rule, rosters in rules.items():
+        for lie in rosters:
+            asked = request(lie, n_colluding=min(1, len(lie) - 1))
+            assert _refused(release(lie, asked)["site0"], rule)
+    assert charges(made) == []
+    for n in (4, 3, 2):
+        fewer = {name: roster[name] for name in NAMES[:n]}
+        asked = request(fewer, n_colluding=1, round=n)
+        assert "masked" in release(fewer, asked)["site0"]
+    assert [line.mu for line in charges(made)] == pytest.approx([1 / 4] * 3)

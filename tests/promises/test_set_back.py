@@ -8,9 +8,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from coalitions import mu_of_repeats
 from faults import Durable
 from faulty import Fault, Faulty, charges
-from helpers import UNLIMITED, make_site, mask_keys, request
+from helpers import (
+    UNLIMITED,
+    agree,
+    assert_same_law,
+    looks_uniform,
+    make_site,
+    make_sites,
+    mask_keys,
+    request,
+    without_colluders,
+)
 from tiny_study import STUDY, command, edit, site_content
 
 from capeneuro.config import load
@@ -27,8 +38,10 @@ from capeneuro.federation.ledger import (
 from capeneuro.federation.messages import digest, unpack
 from capeneuro.federation.requests import COOPERATIVE_ARMS, Request
 from capeneuro.federation.rounds import Checkpoint, RoundFailed, gather
+from capeneuro.federation.secagg import one_exchange
 from capeneuro.federation.site import Site
-from capeneuro.privacy import accounting
+from capeneuro.privacy import accounting, ring
+from capeneuro.privacy.queries import QUERIES
 
 REFUSED = "refused: a release that this ledger does not know"
 PROMISE = accounting.Budget(8.0, 1e-5, "subject", "replace-one", 1, 3)
@@ -485,6 +498,89 @@ def test_of_two_copies_the_one_that_did_not_answer_last_is_refused(machines):
         assert machines.sum(asked)[1] == list(machines.names)
     else:
         assert machines.round() == list(machines.names)
+
+
+def wide_sites(folder: Path, n_sites: int) -> dict[str, Site]:
+    """Sites of nobody's data, whose second moments are 8256 numbers of noise."""
+    return make_sites([2] * n_sites, 128, 2, folder=folder)
+
+
+def answers(sites: dict[str, Site], asked: dict) -> dict[str, dict[str, np.ndarray]]:
+    told = agree(sites, asked)
+    return {name: site.answer("release", told[name]) for name, site in sites.items()}
+
+
+@pytest.mark.parametrize("is_bound", [True, False], ids=["bound", "not bound"])
+@pytest.mark.parametrize("arm", COOPERATIVE_ARMS)
+def test_a_liar_to_a_machine_that_was_set_back_has_no_sum(
+    tmp_path, monkeypatch, arm, is_bound
+):
+    """It names an older release, which all know; masks know of the last one, too."""
+    real = one_exchange.context
+    if not is_bound:
+        monkeypatch.setattr(one_exchange, "context", lambda r, k, _: real(r, k, {}))
+    sites, asked = wide_sites(tmp_path / "now", 3), []
+    for number in range(2):
+        after = digest(asked[0]) if asked else ""
+        asked.append(request(sites, arm=arm, round=number, after=after))
+        answers(sites, asked[-1])
+        if number == 0:
+            shutil.copytree(tmp_path / "now/site1", tmp_path / "then")
+    shutil.rmtree(tmp_path / "now/site1")
+    shutil.move(tmp_path / "then", tmp_path / "now/site1")
+    sites = wide_sites(tmp_path / "now", 3)
+    asked = request(sites, arm=arm, round=2, after=digest(asked[0]))
+    told, left = agree(sites, asked), []
+    for name in ("site0", "site1"):
+        masked = sites[name].answer("release", told[name])["masked"]
+        left.append(without_colluders(sites[name], told[name], masked, ["site2"]))
+    assert all(looks_uniform(x) for x in left)
+    assert looks_uniform(sum(left)) == is_bound
+
+
+# The threat model names these: sites, those of them that collude, mu over its promise.
+REPEATS = [(2, 1, 1.41), (3, 1, 1.15), (10, 4, 1.045)]
+
+
+@pytest.mark.usefixtures("fixed_noise")
+@pytest.mark.parametrize("arm", COOPERATIVE_ARMS)
+@pytest.mark.parametrize(("S", "S_C", "factor"), REPEATS)
+def test_the_identical_request_again_is_not_noticed_and_costs_so_much(
+    tmp_path, arm, S, S_C, factor
+):
+    """Fresh noise under the masks of before: the sum of the round with less noise."""
+    sites = wide_sites(tmp_path / "now", S)
+    asked = request(sites, arm=arm, n_colluding=S_C)
+    shutil.copytree(tmp_path / "now/site1", tmp_path / "then")
+    first = answers(sites, asked)
+    shutil.rmtree(tmp_path / "now/site1")
+    shutil.move(tmp_path / "then", tmp_path / "now/site1")
+    again = answers(wide_sites(tmp_path / "now", S), asked)
+    assert [n for n in sites if (first[n]["masked"] != again[n]["masked"]).any()] == [
+        "site1"
+    ]
+    t = QUERIES["second_moment"].sensitivity(2 * S, "replace-one", asked["parameters"])
+    gamma = [t**2 * v for v in asked["variances"].values()]
+    totals = []
+    for replies in (first, again):
+        total = sum(reply["masked"] for reply in replies.values())
+        if arm == "cape":
+            total = sum(reply["noisy"] for reply in replies.values()) - total
+        h = ring.grid(gamma, t, total.size, "rounded")
+        totals.append(ring.from_ring(total, h))
+    assert_same_law(totals[0], (S * gamma[0]) ** 0.5)
+    assert_same_law(sum(totals) / 2, ((S - 0.5) * gamma[0]) ** 0.5)
+    n_honest, ratio = S - S_C, 600.0
+    for k in (2, 20):
+        # All of the averaged sum's noise is honest: that of colluders is known.
+        law = (n_honest / (n_honest - 1 + 1 / k)) ** 0.5
+        mus = [
+            max(mu_of_repeats(n_honest, j, ratio, v, arm) for v in range(n_honest))
+            for j in (1, k)
+        ]
+        assert mus[1] / mus[0] == pytest.approx(law, rel=5e-3)
+        if k == 2:
+            assert law == pytest.approx(factor, abs=5e-3)
 
 
 @pytest.mark.parametrize("machines", [5], indirect=True)

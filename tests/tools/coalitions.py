@@ -25,3 +25,35 @@ def mu_of_view(moved: ArrayLike, sigma2: ArrayLike, gamma: ArrayLike) -> float:
     if hidden.any():
         square += float((hidden * moved).sum() ** 2 / (hidden * gamma).sum())
     return float(np.sqrt(square))
+
+
+def mu_of_repeats(
+    n_honest: int, n_repeats: int, ratio: float, at: int, arm: str = "cape"
+) -> float:
+    """Privacy loss where the first honest site answers one request several times.
+
+    By the joint covariance of all that is seen, for noise g of variance 1.
+
+    Parameters
+    ----------
+    n_honest
+        Sites that do not collude; what the others send has no noise for them.
+    n_repeats
+        Answers of the first one, each with noise of its own under the same masks.
+    ratio
+        Variance of the zero-sum noise e, in units of g's.
+    at
+        Site whose person is looked for: 0 for the one that repeats.
+    arm
+        ``cape``: all of ``f + e + g`` and each total of e; ``secure_sum``: each total.
+    """
+    n = n_honest - 1 + n_repeats  # answers: the others', then the repeated ones
+    others, first = np.eye(n)[: n_honest - 1], np.eye(n)[n_honest - 1 :]
+    totals = first + others.sum(axis=0)
+    own = others[at - 1] if at else first.sum(axis=0)
+    if arm == "secure_sum":
+        covariance, moved = totals @ totals.T, totals @ own
+    else:
+        e, g = (np.vstack([np.eye(n), totals]), np.eye(n + n_repeats, n))
+        covariance, moved = ratio * e @ e.T + g @ g.T, g @ own
+    return float(np.sqrt(moved @ np.linalg.solve(covariance, moved)))

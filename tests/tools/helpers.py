@@ -1,6 +1,6 @@
 """What several test files need: laws, sites, requests."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,9 @@ from capeneuro.federation.entries import ReleaseLine
 from capeneuro.federation.ledger import Ledger
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.messages import digest, pack, unpack
-from capeneuro.federation.requests import COOPERATIVE_ARMS
+from capeneuro.federation.requests import COOPERATIVE_ARMS, Release
 from capeneuro.federation.rules import Limits
+from capeneuro.federation.secagg import one_exchange
 from capeneuro.federation.secagg import protocol as secagg
 from capeneuro.federation.site import Site
 from capeneuro.federation.transport import Ungated
@@ -64,6 +65,15 @@ def uniform_bytes_p(values: np.ndarray) -> float:
     return float(stats.chisquare(counts).pvalue)
 
 
+def looks_uniform(values: np.ndarray) -> bool:
+    """Whether bytes are as even as chance makes them, but for one case in 10^9.
+
+    Of 2^16 bytes of a sum in the clear the high ones are all alike: p is 0.
+    """
+    assert values.nbytes >= 2**16, "too few bytes to tell"
+    return uniform_bytes_p(values) > 1e-9
+
+
 def budget(epsilon: float = 8.0, unit: str = "subject", n_colluding: int = 0) -> Budget:
     return Budget(epsilon, 1e-5, unit, "replace-one", n_colluding)
 
@@ -80,8 +90,9 @@ def make_site(
     kind: str = "simulated",
     **options: Any,
 ) -> Site:
-    """One site; ``options`` are limits, ``digest`` and ``seed``."""
-    own = {key: options.pop(key) for key in ("digest", "seed") if key in options}
+    """One site; ``options`` are limits, ``digest``, ``seed`` and ``mask_key``."""
+    names = {"digest", "seed", "mask_key"} & options.keys()
+    own = {key: options.pop(key) for key in names}
     subjects = {s: np.asarray(X, np.float32) for s, X in subjects.items()}
     n_samples = {s: X.shape[1] for s, X in subjects.items()}
     ledger = Ledger(folder, ceiling)
@@ -186,6 +197,16 @@ def release(sites: Mapping[str, Site], asked: dict[str, Any]) -> dict[str, Any]:
     """Answers of all ``sites`` to a request."""
     messages = agree(sites, asked)
     return {n: s.answer("release", messages[n]) for n, s in sites.items()}
+
+
+def without_colluders(
+    site: Site, message: dict[str, Any], masked: np.ndarray, colluders: Collection[str]
+) -> np.ndarray:
+    """What ``colluders`` make of a site's vector: without the masks that they know."""
+    told = Release.parse(message)
+    secrets = {n: site._pair_secret(n, told) for n in colluders}
+    context = site._context(told)
+    return masked - one_exchange.masks(secrets, site.name, context, masked.size)
 
 
 def total_mask(
