@@ -577,27 +577,27 @@ def test_a_mask_key_that_agrees_with_everyone_costs_nothing(sites):
     assert "masked" in sites["site0"].answer("release", message)
 
 
-def test_a_made_up_site_is_refused_and_fewer_of_the_agreed_are_not(sites):
+def test_a_made_up_site_is_refused_and_one_that_is_gone_costs_no_more():
     """Who is gone takes its noise along: the others' variances make up for it."""
-    pinned = {name: site._ledger.public_key for name, site in sites.items()}
-    pins = {**pinned, "site0": None}
+    sites, strangers = make_sites([2] * 5, 2, 2), make_sites([2] * 6, 2, 2)
+    pins = {name: site._ledger.public_key for name, site in sites.items()}
+    pins["site0"] = None
     made = make_site("site0", {"s": np.zeros((2, 2))}, roster=pins, min_colluding=1)
-    roster = {**sites, "site0": made}
-    five = make_sites([2] * 5, 2, 2)
+    sites["site0"] = made
     rules = {
         "sites that were not agreed on": [
-            {**roster, "site4": five["site4"]},
-            {**roster, "site3": five["site3"]},
+            {**sites, "site5": strangers["site5"]},
+            {**sites, "site3": strangers["site3"]},
         ],
         "number of colluding sites": [{"site0": made}],
     }
     for rule, rosters in rules.items():
-        for lie in rosters:
-            asked = request(lie, n_colluding=min(1, len(lie) - 1))
-            assert _refused(release(lie, asked)["site0"], rule)
+        for roster in rosters:
+            asked = request(roster, n_colluding=min(1, len(roster) - 1))
+            assert _refused(release(roster, asked)["site0"], rule)
     assert charges(made) == []
-    for n in (4, 3, 2):
-        fewer = {name: roster[name] for name in NAMES[:n]}
+    for n in (5, 4):
+        fewer = {name: sites[name] for name in list(sites)[:n]}
         asked = request(fewer, n_colluding=1, round=n)
         assert "masked" in release(fewer, asked)["site0"]
-    assert [line.mu for line in charges(made)] == pytest.approx([1 / 4] * 3)
+    assert [line.mu for line in charges(made)] == pytest.approx([1 / 4] * 2)
