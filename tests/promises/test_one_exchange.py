@@ -9,12 +9,12 @@ from faulty import Clock, Fault, Faulty, Killed, Ticking, charges
 from helpers import (
     UNLIMITED,
     agree,
+    looks_uniform,
     make_mechanism,
     make_site,
     make_sites,
     mask_keys,
     request,
-    uniform_bytes_p,
 )
 
 from capeneuro.federation import ledger_backup
@@ -31,10 +31,9 @@ from capeneuro.federation.rounds import (
 from capeneuro.federation.secagg import one_exchange
 from capeneuro.federation.site import Site
 
-D = 90  # features, so 4,095 numbers of second moments
+D = 128  # features, so 8,256 numbers of second moments
 NAMES = [f"site{i}" for i in range(4)]
 PARAMETERS = {"norm_bound": 1.0, "clip": 1.0}
-P = 1e-4
 Sites = dict[str, Site]
 
 
@@ -93,7 +92,7 @@ def test_who_tells_one_site_otherwise_gets_a_uniform_vector(arm, what):
     honest = {n: without(sites[n], told[n], colluders) for n in ("site1", "site2")}
     liar = without(sites["site3"], told["site3"], colluders)
     for x in (liar, *honest.values(), sum(honest.values()) + liar):
-        assert uniform_bytes_p(x) > P
+        assert looks_uniform(x)
 
 
 def test_a_sum_of_other_requests_is_noticed_by_the_aggregator():
@@ -110,7 +109,7 @@ def test_a_sum_of_other_requests_is_noticed_by_the_aggregator():
             asked = request(sites, round=1)
             keys = mask_keys(sites, asked)
             total, _ = gather(Faulty(sites), Request.parse(asked), Checkpoint(), keys)
-            assert uniform_bytes_p(total) > P
+            assert looks_uniform(total)
 
 
 def test_without_its_memory_a_site_would_help_a_liar(monkeypatch):
@@ -122,7 +121,7 @@ def test_without_its_memory_a_site_would_help_a_liar(monkeypatch):
     total, _ = gather(
         Faulty(sites), Request.parse(asked), Checkpoint(), mask_keys(sites, asked)
     )
-    assert uniform_bytes_p(total) < P  # a sum, in spite of the stray answer
+    assert not looks_uniform(total)  # a sum, in spite of the stray answer
 
 
 # --- keys that are not the sites' ----------------------------------------------------
@@ -222,9 +221,9 @@ def test_told_an_older_one_it_sends_a_uniform_vector(set_back, older):
     told = agree(sites, new)
     answers = {n: masked(sites[n], told[n]) for n in NAMES}
     for x in (*answers.values(), sum(answers.values())):
-        assert uniform_bytes_p(x) > P
+        assert looks_uniform(x)
     rest = [answers[n] for n in NAMES if n != "site1"]
-    assert uniform_bytes_p(sum(rest)) > P
+    assert looks_uniform(sum(rest))
 
 
 def test_what_it_forgot_is_missing_from_all_later_sums(set_back):
@@ -235,7 +234,7 @@ def test_what_it_forgot_is_missing_from_all_later_sums(set_back):
         new = request(sites, round=number, after=after)
         told, after = agree(sites, new), digest(new)
         answers = [masked(sites[n], told[n]) for n in NAMES]
-        assert uniform_bytes_p(sum(answers)) > P
+        assert looks_uniform(sum(answers))
 
 
 @pytest.mark.parametrize(("n_left", "is_enough"), [(4, True), (3, False), (2, False)])
@@ -256,7 +255,7 @@ def test_the_identical_request_again_is_what_it_does_not_notice(set_back):
     sites, asked = set_back
     told = agree(sites, asked[1])
     again = {n: masked(sites[n], told[n]) for n in NAMES}
-    assert uniform_bytes_p(sum(again.values())) < P  # masks cancel: it is a sum
+    assert not looks_uniform(sum(again.values()))  # masks cancel: it is a sum
     assert len(charges(sites["site1"])) == 2
 
 
@@ -339,23 +338,24 @@ def test_an_aggregator_killed_at_any_instant_resumes_the_same_rounds(
 ):
     """Three rounds: nothing is drawn or charged twice, and all sums are exact."""
 
-    def run(folder, sites: Sites, clock: Clock) -> list[np.ndarray]:
+    def run(folder, sites: Sites, clock: Clock) -> Faulty:
         checkpoint = Ticking(folder, clock)
         mechanism = make_mechanism(arm, checkpoint=checkpoint)
         asked = Faulty(sites, clock=clock)
-        return [
-            mechanism.answer(asked, "second_moment", PARAMETERS, j).value
-            for j in range(3)
-        ]
+        for j in range(3):
+            mechanism.answer(asked, "second_moment", PARAMETERS, j)
+        return asked
 
     for at in range(1, 200):
         sites, folder = make_sites([2] * 3, 2, 2), tmp_path / str(at)
         try:
             run(folder, sites, Clock(at))
         except Killed:
-            values = run(folder, sites, Clock())
-            assert np.isfinite(values).all()
+            run(folder, sites, Clock())
             assert [len(charges(s)) for s in sites.values()] == [3] * 3
+            for line in charges(sites["site0"]):
+                total = Checkpoint(folder).read(line.sum)["total"]
+                np.testing.assert_array_equal(total, drawn.of_request(line.sum))
         else:
             break
     assert at > 40, "too few instants"

@@ -200,6 +200,10 @@ class Drawn:
         """The survivors' sum, in the ring."""
         return np.sum([self._f[digest(asked), name] for name in survivors], axis=0)
 
+    def of_request(self, asked: str) -> np.ndarray:
+        """The sum of all sites that drew for the request of a digest."""
+        return np.sum([f for (key, _), f in self._f.items() if key == asked], axis=0)
+
 
 def charges(member: Site) -> list[Message]:
     return member._ledger.releases()
