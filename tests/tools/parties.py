@@ -30,7 +30,12 @@ def free_port() -> int:
 
 
 def write_parties(
-    root: Path, n_rounds: int, names=SITES, prior: bool = False, **keys: object
+    root: Path,
+    n_rounds: int,
+    names=SITES,
+    prior: bool = False,
+    federation: str = "nvflare",
+    **keys: object,
 ) -> None:
     """The tiny study: all of it in ``root/together``, and each party's part beside it.
 
@@ -46,7 +51,7 @@ def write_parties(
             edit(f"{name}.yaml", "seed", 5)
         for key, value in keys.items():
             edit(STUDY, f"budget.{key}", value)
-        edit(STUDY, "federation", "nvflare")
+        edit(STUDY, "federation", federation)
         edit(STUDY, "expected", {"people": 2 * len(names), "volumes": 12})
         edit(STUDY, "score.reference", False)
         edit(STUDY, "ica.n_rounds", n_rounds)
@@ -72,6 +77,7 @@ def write_parties(
         for party in ("aggregator", *names):
             (root / party / "data").mkdir()
             shutil.copy("data/mask.nii.gz", root / party / "data")
+        shutil.copy("data/truth.nii.gz", root / "aggregator/data")
         for party in ("aggregator", *names) if prior else ():
             shutil.copy("prior.npz", root / party)
         join_all(root, names)
