@@ -22,6 +22,7 @@ from pydantic import (
 
 from capeneuro.federation import messages
 from capeneuro.federation.messages import Message
+from capeneuro.federation.secagg import one_exchange
 from capeneuro.privacy.accounting import Relation, Unit
 
 Kind = Literal["private", "simulated", "public"]
@@ -85,6 +86,11 @@ class Form(BaseModel):
             raise Refused(f"{cls.rule}, {field}") from None
         form._message = message
         return form
+
+    @cached_property
+    def packed(self) -> bytes:
+        """The message as bytes."""
+        return messages.pack(self.message)
 
     @property
     def message(self) -> Message:
@@ -161,6 +167,11 @@ class Request(Form):
     def digest(self) -> str:
         """Identity of the request: the same for every site that is asked the same."""
         return messages.digest(self.message)
+
+    @cached_property
+    def roster_digest(self) -> str:
+        """Identity of what all sites say of themselves."""
+        return messages.digest({n: site.message for n, site in self.roster.items()})
 
     @property
     def context(self) -> bytes:
@@ -246,6 +257,11 @@ class Release(Form):
     mask_keys: dict[str, bytes] = {}
     advertised: dict[str, bytes] = {}
     sealed: dict[str, bytes] = {}
+
+    @cached_property
+    def keys_digest(self) -> str:
+        """Digest of all sites' mask keys."""
+        return one_exchange.digest_of_keys(self.mask_keys)
 
 
 class Confirm(Form):
@@ -389,6 +405,10 @@ PROTOCOL: Mapping[str, Task] = {
 }
 
 
+# A message is looked at several times at a site, and by each site of a process.
+_last_form: list[tuple[str, Message, Form]] = []
+
+
 def opens_round(task: str, messages: Mapping[str, Message]) -> bool:
     """Whether messages to sites are the first of a round.
 
@@ -432,4 +452,9 @@ def parse(task: Any, message: Any) -> Any:
     """
     if not isinstance(task, str) or task not in PROTOCOL:
         raise Refused("unknown request")
-    return PROTOCOL[task].takes.parse(message)
+    for last_task, last_message, form in _last_form:
+        if last_task == task and last_message is message:
+            return form
+    form = PROTOCOL[task].takes.parse(message)
+    _last_form[:] = [(task, message, form)]
+    return form

@@ -157,7 +157,7 @@ def admit(
         ),
         # Privacy: sizes and kinds are the sites' own word, not the aggregator's.
         "statements of the roster": not cooperative
-        or all(_is_signed(limits.agreed, n, site) for n, site in roster.items()),
+        or _are_signed(limits.agreed, tuple(roster.items())),
         "private data among open data": (
             not (cooperative and private)
             or all(site.kind == "private" for site in roster.values())
@@ -170,10 +170,16 @@ def admit(
     return mu
 
 
-def _is_signed(agreed: str, name: str, site: Description) -> bool:
-    """Whether a site signed its facts in the roster."""
-    statement = signing.of_description(agreed, name, site.facts)
-    return signing.is_signed(site.key, site.signature, statement)
+@lru_cache(maxsize=2**4)  # a roster is the same in all rounds
+def _are_signed(agreed: str, roster: tuple[tuple[str, Description], ...]) -> bool:
+    """Whether each site signed its facts in the roster."""
+    statements = {
+        name: signing.of_description(agreed, name, site.facts) for name, site in roster
+    }
+    return all(
+        signing.is_signed(site.key, site.signature, statements[name])
+        for name, site in roster
+    )
 
 
 def _least_coalition(limits: Limits, n_sites: int) -> int:

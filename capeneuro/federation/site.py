@@ -551,10 +551,7 @@ class Site:
         weight = self._n_units(request.unit) / request.n_units
         if request.is_exact:
             return Answer(noisy=weight * self._mean(query, request))
-        answer_id, packed_request = (
-            self._answer_id(request.digest),
-            pack(message.message),
-        )
+        answer_id, packed_request = self._answer_id(request.digest), message.packed
         stored = self._ledger.stored(answer_id)
         if stored is None:
             entry = self._entry(request, mu)
@@ -785,9 +782,9 @@ class Site:
         """All that the masks of a sum in one exchange are bound to."""
         # Privacy: the whole request and what this site answered last are the context,
         # so no mask serves two vectors, and none cancels where memories differ.
-        keys_digest = one_exchange.digest_of_keys(message.mask_keys)
-        last = self._memory(message)
-        return one_exchange.context(message.request.digest, keys_digest, last)
+        memory = self._memory(message)
+        digest = message.request.digest
+        return one_exchange.context(digest, message.keys_digest, memory)
 
     def _pair_secret(self, partner: str, message: Release) -> bytes:
         """Secret in common with another site, agreed on once."""
@@ -811,8 +808,7 @@ class Site:
 
     def _sums(self, message: Release) -> list[ReleaseLine]:
         """Sums that this site answered under the mask keys of a request."""
-        keys = one_exchange.digest_of_keys(message.mask_keys)
-        return self._ledger.sums(keys, self.name)
+        return self._ledger.sums(message.keys_digest, self.name)
 
     def _memory(self, message: Release) -> dict[str, str]:
         """Digest of all sums answered before in a request's stage and the one before.
@@ -856,7 +852,7 @@ class Site:
                 raise Refused("a release that was not given up")
         return replace(
             entry,
-            mask_keys=one_exchange.digest_of_keys(message.mask_keys),
+            mask_keys=message.keys_digest,
             void=request.void or None,
         )
 
@@ -896,7 +892,7 @@ class Site:
             survivor_threshold=request.survivor_threshold,
             sum=request.digest,
             site=self.name,
-            roster=digest({n: s.message for n, s in request.roster.items()}),
+            roster=request.roster_digest,
             version=request.roster[self.name].version,
             lineage=self._limits.lineage or None,
             sensitivity=float(self._sensitivity(request)),

@@ -573,7 +573,7 @@ def test_a_mask_key_that_agrees_with_everyone_costs_nothing(sites):
     message = {"request": asked, "mask_keys": {**offers, "site3": weak}}
     assert _refused(sites["site0"].answer("release", message), "order of keys")
     assert charges(sites["site0"]) == []
-    message["mask_keys"] = offers
+    message = {**message, "mask_keys": offers}
     assert "masked" in sites["site0"].answer("release", message)
 
 

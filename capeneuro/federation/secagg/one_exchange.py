@@ -40,6 +40,7 @@ one request one answer. Where sites may be missing: :mod:`.protocol`.
 import hashlib
 import hmac
 from collections.abc import Mapping
+from functools import lru_cache
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -106,11 +107,22 @@ def check_offers(
     ---------
     Nobody between two sites can put a key of its own in place of theirs.
     """
-    for name, key in roster.items():
-        offered = offers.get(name, b"")
-        statement = signing.of_mask_key(agreed, name, offered[:KEY_BYTES])
-        if not signing.is_signed(key, offered[KEY_BYTES:], statement):
-            raise Mismatch("signature of mask keys")
+    pairs = ((name, key, offers.get(name, b"")) for name, key in roster.items())
+    if not _are_signed(agreed, tuple(pairs)):
+        raise Mismatch("signature of mask keys")
+
+
+@lru_cache(maxsize=2**4)  # they are the same in all rounds
+def _are_signed(agreed: str, offers: tuple[tuple[str, bytes, bytes], ...]) -> bool:
+    """Whether each site's offer, beside its long-term key, is signed with that."""
+    return all(
+        signing.is_signed(
+            key,
+            offered[KEY_BYTES:],
+            signing.of_mask_key(agreed, name, offered[:KEY_BYTES]),
+        )
+        for name, key, offered in offers
+    )
 
 
 def digest_of_keys(offers: Mapping[str, bytes]) -> str:
