@@ -835,7 +835,7 @@ class Site:
         """
         request, lines = message.request, self._sums(message)
         lines_of_sums = {line.sum: line for line in lines}
-        # Privacy: what is not lines_of_sums was forgotten, and would be spent again.
+        # Privacy: what is not known was forgotten, and would be spent again.
         if request.after and request.after not in lines_of_sums:
             raise Refused("a release that this ledger does not know")
         # Privacy: its sum would be left out of what all remember.

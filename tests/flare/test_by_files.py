@@ -26,11 +26,12 @@ from capeneuro.privacy import accounting
 from capeneuro.studies import registry
 from capeneuro.studies import sites as site_files
 
-# Visits of each kind after the entry: those that adapt to what was released take more.
+# Visits of each kind after the entry: those that adapt to what was released, as to a
+# rough center, take more.
 VISITS = {
     "tensors": 2,
-    "patterns": 1,
-    "regression": 1,
+    "patterns": 2,
+    "regression": 2,
     "network": 4,
     "contrast": 1,
     "fusion": 2,
@@ -370,9 +371,9 @@ def test_random_kills_lose_nothing_and_charge_nothing_twice(tmp_path, kind):
                 assert command(step, STUDY) == 0
         name_of_study = kind
     (root / "mail").mkdir()
-    n = run_with_kills(root, seed=len(kind), n_kills=9)
+    n = run_with_kills(root, seed=len(kind), n_kills=10)
     print(f"{kind}: {n} killed")
-    assert n >= 5
+    assert n >= 3
     here, there = (
         root / who / "results" / name_of_study for who in ("aggregator", "together")
     )
