@@ -36,8 +36,8 @@ sys.path.append(str(Path(__file__).parents[1] / "tests" / "tools"))
 from parties import join_all
 
 SITES, D, R, ROUNDS = ("a", "b", "c", "d"), 400, 20, 30
-STUDY, MASK = "study.yaml", "mask.nii.gz"
-EXCHANGES = ("advertise", "share", "release", "unmask")
+STUDY, MASK = "config.yaml", "mask.nii.gz"
+EXCHANGES = ("release",)
 LINE = re.compile(
     r"^(\S+ \S+) - .*? (\w+) (\w): (\d+) bytes, (\d+) back, ([\d.]+) s", re.M
 )
@@ -111,7 +111,9 @@ def in_process(folder: Path) -> float:
 def start(root: Path, port: int) -> dict[str, daemon.Daemon]:
     """Make kits, allow the echo in them, and start all processes."""
     with contextlib.chdir(root / "together"):
-        kit.init(load.load_study(STUDY), root / "kits", "localhost", port, here=True)
+        kit.init(
+            load.load_study(STUDY), root / "kits", "localhost", port, is_local=True
+        )
     join_all(root, SITES)
     os.environ["PYTHONPATH"] = str(Path(__file__).parent)
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
@@ -124,7 +126,7 @@ def start(root: Path, port: int) -> dict[str, daemon.Daemon]:
         path.write_text(json.dumps(resources))
         folder = root / ("aggregator" if name == "server" else name)
         with contextlib.chdir(folder):
-            variables = {"STUDY": STUDY, "SITE": name}
+            variables = {"STUDY": STUDY, "STAGE": "", "SITE": name}
             running[name] = daemon.Daemon(own, variables, folder / "log")
             running[name].keep()
     return running
@@ -244,7 +246,7 @@ def main(root: Path) -> None:
     print(f"rounds of ICA: {len(seconds)}, bytes of a round: {carried}")
     print(f"a round over FLARE: {whole:.3f} s (median)")
     print(f"a site's work in it: {work:.3f} s")
-    print(f"its four exchanges bare: {alone_bare:.3f} s")
+    print(f"its exchange bare: {alone_bare:.3f} s")
     print(f"ratio without the sites' work: {(whole - work) / alone_bare:.2f}")
     print(f"a round in one process: {alone:.3f} s")
     for name, peak in sorted(peaks.items()):

@@ -45,15 +45,22 @@ WAITING = 4
 MANY = 4
 # Seconds between looks into a synchronised folder.
 LOOK = 2.0
-MEANING = {
-    "subject": "an attacker who knows everybody else, and who guesses whether one "
-    "person's data are in, is right in at most {share:.0f} of 100 cases; a coin is in "
-    "50",
-    "sample": "it covers one volume; a person with n volumes is covered n times less",
+# The promise to a person, or to a volume, as somebody reads it who knows no more.
+GUESS = {
+    "subject": "Somebody who knows everybody else's data, and guesses whether one "
+    "person's were used in this study, is right at most {share:.0f} times in 100, over "
+    "all files of the study; tossing a coin is right 50 times.",
+    "sample": "It covers one volume of a person, who with n volumes is covered n times "
+    "less; somebody who guesses whether one volume was used is right at most "
+    "{share:.0f} times in 100, over all files of the study; tossing a coin 50 times.",
 }
 UNITS = {"subject": "person", "sample": "volume of a person"}
-NOTHING = "It holds keys, signatures and the number of people."
-ACKNOWLEDGED = "It says that the end of the study is noted."
+BESIDE = (
+    "The number of people in this site's data, exact, not hidden by noise; public "
+    "keys, which are not secret; the site's digital signature, and its approval of the "
+    "study agreement."
+)
+NO_ROW = "No person's row is among them."
 README = """A request of the study {study} for {site}.
 
 At {site}, in the folder of the study, type
@@ -469,44 +476,60 @@ def _statement(
     promise, entry = stage.promise_of(visit.name), visit.manifest.sites[visit.name]
     arrays = [row for a in answered for row in _arrays(a, visit.name)]
     losses = {a.request.digest: _loss(a.request, visit.name) for a in answered}
-    mu = accounting.compose(list(losses.values()))
     new = [loss for digest, loss in losses.items() if digest not in charged]
     spends = accounting.compose(new)
     is_exact = any(a.request.is_exact for a in answered)
-    tells = f"{accounting.epsilon_from_mu(mu, promise.delta):.3g}"
     spent = _spent(visit, stage)
     site = site_files.load_sites(visit.study)[visit.name]
-    share = 100 * accounting.attack_accuracy_bound(promise.mu)
-    meaning = MEANING[promise.unit].format(share=share)
+    delta, share = promise.delta, 100 * accounting.attack_accuracy_bound(promise.mu)
+    guess = GUESS[promise.unit].format(share=share)
+    left = round(100 * max(0.0, 1 - (spent / promise.mu) ** 2))
+    sizes = [f"{row['size']:,}" for row in arrays]
+    lists = f"{len(arrays)} list{'s' * (len(arrays) > 1)} of {' and '.join(sizes)}"
+    if is_exact:
+        brief = f"{lists} exact numbers leave, of open data, without privacy."
+    elif arrays:
+        brief = (
+            f"{lists} numbers leave, with random noise added or scrambled, and the "
+            f"number of people. None describes a single person. {guess}"
+        )
+    else:
+        brief = "No number of any person leaves, but the number of people of the site."
+    seats = {"independent": "at no site", None: "its place is not declared"}
     return {
         "format": 1,
         "study": visit.study.study,
+        "governance": "; ".join(
+            stage.full_study.governance.model_dump(exclude_none=True).values()
+        ),
+        "receiver": seats.get(stage.aggregator, f"at {stage.aggregator}"),
+        "n_sites": len(stage.sites),
         "manifest": visit.manifest.fingerprint,
         "revision": visit.manifest.revision,
         "site": visit.name,
         "institution": entry.institution,
         "contact": entry.contact,
-        "written": datetime.now().isoformat(" ", "minutes"),
+        "written": datetime.now().astimezone().isoformat(" ", "minutes"),
         "asked": [_words(a.request) for a in answered],
         "arrays": arrays,
-        "n_numbers": f"{sum(row['size'] for row in arrays):,}",
-        "sentence": NOTHING if len(sealed) > 1 else ACKNOWLEDGED,
-        "beside": [
-            "The number of people of the site, signed; keys; a signature of the "
-            "answer; the site's approval of the manifest."
-        ],
-        "unit_words": f"one {UNITS[promise.unit]}",
+        "brief": brief,
+        "beside": BESIDE,
         "promise": {
             "epsilon": f"{promise.epsilon:g}",
-            "delta": f"{promise.delta:g}",
+            "delta": f"{delta:g}",
             "unit": promise.unit,
             "adversary": stage.adversary,
-            "meaning": f"{meaning[0].upper()}{meaning[1:]}.",
+            "guess": guess,
+            "text": f"For one {UNITS[promise.unit]}: epsilon {promise.epsilon:g} (the "
+            f"privacy budget; smaller is safer), delta {delta:g} (the bound may be "
+            f"missed with a chance of about 1 in {1 / delta:,.0f}). It holds even if "
+            f"{stage.adversary} put together all that they see; it does not cover "
+            "more sites than that.",
         },
-        "tells": "infinity, for they are exact," if is_exact else tells,
-        "spends": f"{accounting.epsilon_from_mu(spends, promise.delta):.3g}",
-        "spent": f"{accounting.epsilon_from_mu(spent, promise.delta):.3g}",
-        "left": round(100 * max(0.0, 1 - (spent / promise.mu) ** 2)),
+        "spends": f"{accounting.epsilon_from_mu(spends, delta):.3g}",
+        "spent": f"{accounting.epsilon_from_mu(spent, delta):.3g}",
+        "left": left,
+        "left_words": f"{left}% of it is left" if left else "all of it is used",
         "ceiling": f"{site.epsilon:g}",
         "is_repeat": bool(answered) and not new,
         "request_sha256": carried.digest_of_parts(visit.parts),
@@ -524,36 +547,33 @@ def _arrays(answered: Answered, name: str) -> list[dict[str, Any]]:
     # Public numbers: the very least and largest would be told to who carries the file.
     reach = largest_contribution(request.parameters)
     reach += noise.LARGEST * (gamma**0.5 + sigma2**0.5)
-    words = _words(request)
+    words, deviation = _words(request), (gamma + sigma2) ** 0.5
     for kind in ("noisy", "masked"):
         x = answered.reply.get(kind)
         if x is None:
             continue
-        if kind == "masked":
-            hidden_by = "uniform: masks cancel in nothing but the sum of all sites"
-            title = f"{words}: this site's numbers with noise, masked"
-            if request.arm == "cape":
-                title = "the part of that noise that cancels over all sites, masked"
-            low, high = "0", f"{2.0**64:.3g}"
-        else:
-            low, high = f"{-reach:.3g}", f"{reach:.3g}"
-            deviation = (gamma + sigma2) ** 0.5
-            hidden_by = f"normal noise of deviation {deviation:.3g} on each"
-            title = f"{words}: this site's numbers with noise"
+        if kind == "noisy":
+            title = f"{words}: this site's numbers, with random noise added"
+            text = (
+                f"{x.size:,} numbers between {-reach:.3g} and {reach:.3g}, each with "
+                f"noise of standard deviation {deviation:.3g}."
+            )
             if request.is_exact:
-                hidden_by = "no noise, as the data are open"
                 title = f"{words}: this site's exact numbers"
-        rows.append(
-            {
-                "name": kind,
-                "words": f"{title[0].upper()}{title[1:]}",
-                "shape": f"{x.size:,}",
-                "size": int(x.size),
-                "least": low,
-                "largest": high,
-                "noise": hidden_by,
-            }
-        )
+                text = f"{x.size:,} numbers, without noise, as the data are open."
+        else:
+            title = f"{words}: this site's numbers, with random noise, scrambled"
+            stays = "; the noise of all sites stays in it"
+            if request.arm == "cape":
+                title = "A part of that noise, scrambled"
+                stays = "; it takes this part away, and enough noise stays"
+            text = (
+                f"{x.size:,} very large random numbers (to 20 digits). Only adding up "
+                f"the lists of all sites removes the scrambling{stays}."
+            )
+        title = f"{title[0].upper()}{title[1:]}"
+        row = {"name": kind, "title": title, "text": f"{text} {NO_ROW}"}
+        rows.append({**row, "size": int(x.size), "deviation": f"{deviation:.3g}"})
     return rows
 
 
