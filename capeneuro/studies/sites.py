@@ -129,9 +129,13 @@ def names(study: StudyConfig, sites: Sites) -> tuple[str, ...]:
 
 
 def n_needed(study: StudyConfig) -> int:
-    """Sites that must answer: all until they sent their sizes, then the threshold."""
+    """Sites that must answer: all until they sent their sizes, then the threshold.
+
+    Without those that were given up.
+    """
     rosters = (study.private("_aggregator")).glob("roster-*")
-    return study.survivor_threshold if any(rosters) else len(study.sites)
+    n = study.survivor_threshold if any(rosters) else len(study.sites)
+    return n - len(gone(study))
 
 
 def status_file(study: StudyConfig) -> Path:

@@ -13,7 +13,7 @@ from tiny_study import STUDY, command, edit, write_study
 from capeneuro.config import components, load
 from capeneuro.config.errors import ConfigError
 from capeneuro.federation.ledger import BudgetExceeded
-from capeneuro.flare import parties
+from capeneuro.flare import joining, parties
 from capeneuro.studies import sites as site_files
 
 ROOT = Path(__file__).parents[2]
@@ -169,3 +169,14 @@ def test_a_site_is_told_all_releases_that_it_is_asked_for(apart, changes, said):
     first, second = parties.questions(load.load_study(STUDY)).splitlines()
     assert "pca: 1 release" in first
     assert re.fullmatch(said, second.strip())
+
+
+def test_nobody_waits_for_a_site_that_was_given_up(apart):
+    study = load.load_study(STUDY)
+    assert site_files.n_needed(study) == 3
+    with pytest.raises(ConfigError, match="too few to remember"):
+        joining.give_up(study, "site-2", "its server burnt")
+    path = site_files.gone_file(study)
+    path.parent.mkdir(parents=True)
+    path.write_text('{"site-2": {"reason": "its server burnt", "on": "2026-05-03"}}')
+    assert site_files.n_needed(study) == 2
