@@ -18,9 +18,9 @@ release may rest on; where sites dropped out, the mean is over the others. An al
 never knows which arm it runs in.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, takewhile
 from typing import Any, Literal
 
 import numpy as np
@@ -358,8 +358,7 @@ class Mechanism:
         were; a round that began with one of them and did not end is void.
         """
         for n_gone in range(len(self.gone)):
-            form = self._of_roster(message, self.gone[:n_gone])
-            if self.checkpoint.read(_link(form)):  # the round began with these
+            for form in self._begun(message, self.gone[:n_gone]):
                 request = self._linked(form)
                 if "total" in self.checkpoint.read(request.digest):
                     return request, *self._ask(federation, request)
@@ -374,6 +373,14 @@ class Mechanism:
                 return request, *self._ask(federation, request)
             except RoundVoid:
                 self._give_up(request)
+
+    def _begun(self, message: Message, gone: Collection[str]) -> Iterator[Message]:
+        """Attempts that a round began with, while only these sites were gone."""
+        forms = (
+            self._of_roster({**message, "attempt": attempt}, gone)
+            for attempt in count()
+        )
+        return takewhile(lambda form: self.checkpoint.read(_link(form)), forms)
 
     def _has_other_keys(self, form: Message, request: Request) -> bool:
         """Whether a round began under the mask keys of an earlier manifest."""
