@@ -36,8 +36,8 @@ RULES = {
     "clock": "the clocks of the aggregator and the site differ by more than a minute: "
     "one is wrong; switch on a time service at both",
     "masks do not cancel": "a site remembers other requests than the rest: it was set "
-    "back, or a second copy of it is in use; capeneuro ledger restore at that site, then "
-    "a revision of the manifest",
+    "back, or a second copy of it is in use; capeneuro ledger restore at that site, "
+    "then a revision of the manifest",
     "a release that this ledger does not know": "the ledger was set back: capeneuro "
     "ledger restore at that site, then a revision of the manifest",
     "own entry in the roster": "the site's people or data are not those that it told: "
