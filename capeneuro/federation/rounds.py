@@ -35,6 +35,8 @@ from capeneuro.federation.transport import Federation
 # Times that the sites which agreed are asked to release, and the survivors to unmask,
 # before a round is void: some of them may have left for good while others are back.
 TRIES = 3
+# Sites that a message names one by one.
+MOST_NAMED = 5
 # Rules of sites that will never answer this round: the aggregator lost its checkpoint.
 USED = ("another form of an answered request", "other survivors than before")
 # Where masks do not cancel: what a site was told, or remembers, is not what others do.
@@ -47,7 +49,20 @@ class RoundFailed(Exception):
 
     def __init__(self, lost: Mapping[str, str]) -> None:
         self.lost = dict(lost)
-        super().__init__("; ".join(f"{name}: {why}" for name, why in lost.items()))
+        names: dict[str, list[str]] = {}
+        for name, why in lost.items():
+            names.setdefault(why, []).append(name)
+        parts = [f"{name}: {why}" for name, why in lost.items()]
+        if len(names) < len(lost) > MOST_NAMED:  # the same of many is said once
+            parts = [f"{_some(same)}: {why}" for why, same in names.items()]
+        super().__init__("; ".join(parts))
+
+
+def _some(names: list[str]) -> str:
+    """Names of sites, the first of many with the number of the others."""
+    more = len(names) - MOST_NAMED
+    listed = ", ".join(names[:MOST_NAMED])
+    return f"{listed} and {more} more" if more > 0 else listed
 
 
 class RoundVoid(RoundFailed):

@@ -541,3 +541,15 @@ def test_sites_charge_for_the_threshold_whoever_survives(drawn, arm):
         recorded = mechanism.releases[0]["sites"]["site0"]["mu"]
         assert recorded["aggregator_and_colluders"] == pytest.approx(entry.mu)
     assert spent == pytest.approx([0.5] * 3)
+
+
+def test_what_happens_to_many_sites_is_said_once_with_their_number():
+    few = {f"site{i}": "refused: relation" for i in range(3)}
+    assert str(RoundFailed(few)).count("refused: relation") == 3
+    many = {f"site{i}": "refused: relation" for i in range(800)}
+    many |= {"late": "lost: no answer in time"}
+    text = str(RoundFailed(many))
+    first = ", ".join(f"site{i}" for i in range(5))
+    assert text == (
+        f"{first} and 795 more: refused: relation; late: lost: no answer in time"
+    )
