@@ -495,14 +495,14 @@ def _statement(
         )
     else:
         brief = "No number of any person leaves, but the number of people of the site."
-    seats = {"independent": "at no site", None: "its place is not declared"}
+    seats = {"independent": "sits at none of them", None: "may sit at one of them"}
     return {
         "format": 1,
         "study": visit.study.study,
         "governance": "; ".join(
             stage.full_study.governance.model_dump(exclude_none=True).values()
         ),
-        "receiver": seats.get(stage.aggregator, f"at {stage.aggregator}"),
+        "receiver": seats.get(stage.aggregator, f"sits at {stage.aggregator}"),
         "n_sites": len(stage.sites),
         "manifest": visit.manifest.fingerprint,
         "revision": visit.manifest.revision,
