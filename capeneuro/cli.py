@@ -862,6 +862,23 @@ def _answer_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--study", type=Path, help="study file; that of `join`")
 
 
+def ask(options: argparse.Namespace) -> None:
+    """Answer a question from what a study has released; nothing is asked of sites.
+
+    `~ patient + age` regresses outcomes on these covariates alone, `dose[2] - dose[1]`
+    is a difference of groups, `site[b] = site[c] = 0` tests them together. No privacy
+    is spent: it is algebra of the released moments, in the folder of results alone.
+    """
+    from capeneuro.studies import ask as questions
+
+    print(*questions.ask(options.results, options.question), sep="\n")
+
+
+def _ask_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("results", type=Path, help="folder of a study's results")
+    command.add_argument("question", help="such as '~ patient + age'")
+
+
 def audit(options: argparse.Namespace) -> int:
     """Attack this installation with canaries; it touches no data and spends nothing.
 
@@ -1008,6 +1025,7 @@ def commands() -> Iterator[Command]:
     kits = "--kit kits/server --lead kits/lead"
     yield Command(aggregate, _aggregate_arguments, f"{study} {kits}")
     yield Command(answer, _answer_arguments, "demo-1.request.zip")
+    yield Command(ask, _ask_arguments, "results/contrast '~ diagnosis + age'")
 
 
 def parser() -> argparse.ArgumentParser:

@@ -34,6 +34,8 @@ outcomes
     Outcomes of people by public numbers, and the bias of effects by a clip.
 contrasts
     Many outcomes on few covariates: group contrasts over sites.
+questions
+    Linear questions to released moments, asked afterwards.
 model_order
     How many components a released spectrum supports.
 shrinkage

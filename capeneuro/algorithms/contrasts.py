@@ -31,7 +31,7 @@ One release of ``linear_moments`` (replace-one 2 clip / n). All else is post-pro
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import scipy
@@ -325,7 +325,7 @@ def predicted_centers(effects: Sequence[Effect], deviation: float) -> Centers:
     return Centers(APART / 2 * square**0.5 * signs, errors, share)
 
 
-def linear_contrasts(
+def released_moments(
     federation: Federation,
     mechanism: Mechanism,
     effects: Sequence[Effect],
@@ -333,8 +333,8 @@ def linear_contrasts(
     clip: float = CLIP,
     center: np.ndarray | None = None,
     centers: Centers | None = None,
-) -> Contrasts:
-    """Regress outcomes on covariates over all sites.
+) -> "ReleasedMoments":
+    """Release the moments of covariates with each other and with outcomes.
 
     Parameters
     ----------
@@ -357,9 +357,8 @@ def linear_contrasts(
 
     Returns
     -------
-    Contrasts
-        In the units of outcomes and covariates. With ``centers`` one constant is shown
-        in place of those of sites: their mean over people.
+    ReleasedMoments
+        What every linear question to these columns is answered from.
 
     Guarantee
     ---------
@@ -372,12 +371,77 @@ def linear_contrasts(
     if centers is not None:
         parameters["centers"] = centers.values
     release = mechanism.answer(federation, "linear_moments", parameters)
-    model = from_release(release, effects, outcomes, clip, centers)
     # Constants are of outcomes themselves.
     origin = outcomes.center
     if center is not None:
         origin = origin + outcomes.inverse @ center
-    return replace(model, effects=model.effects + np.outer(model.is_constant, origin))
+    return ReleasedMoments.of(release, effects, outcomes, clip, origin, centers)
+
+
+def linear_contrasts(
+    federation: Federation,
+    mechanism: Mechanism,
+    effects: Sequence[Effect],
+    outcomes: Outcomes,
+    clip: float = CLIP,
+    center: np.ndarray | None = None,
+    centers: Centers | None = None,
+) -> Contrasts:
+    """Regress outcomes on covariates over all sites.
+
+    Parameters
+    ----------
+    federation, mechanism, effects, outcomes, clip, center, centers
+        As in :func:`released_moments`.
+
+    Returns
+    -------
+    Contrasts
+        In the units of outcomes and covariates. With ``centers`` one constant is shown
+        in place of those of sites: their mean over people.
+
+    Guarantee
+    ---------
+    One release of ``linear_moments`` at the mechanism's noise multiplier.
+    """
+    moments = released_moments(
+        federation, mechanism, effects, outcomes, clip, center, centers
+    )
+    return moments.contrasts()
+
+
+def centered_moments(
+    federation: Federation,
+    mechanism: Mechanism,
+    first: Mechanism | None,
+    design: Design,
+    outcomes: Outcomes,
+    clip: float = CLIP,
+    center: np.ndarray | None = None,
+) -> "ReleasedMoments":
+    """Release moments of covariates and outcomes, after covariates' means at sites.
+
+    Parameters
+    ----------
+    federation, mechanism, outcomes, clip, center
+        As in :func:`released_moments`.
+    first
+        How means of covariates at sites are released, where the design says so.
+    design
+        Covariates, and their public numbers.
+
+    Guarantee
+    ---------
+    One release of ``linear_moments``, after one of ``site_sums`` where means of sites
+    are released.
+    """
+    effects, centers = design.effects, None
+    if design.is_released:
+        centers = site_centers(federation, first, effects, design.sites)
+        effects = design.with_centers(centers.values, centers.sizes).effects
+    return released_moments(
+        federation, mechanism, effects, outcomes, clip, center, centers
+    )
 
 
 def centered_contrasts(
@@ -393,25 +457,167 @@ def centered_contrasts(
 
     Parameters
     ----------
-    federation, mechanism, outcomes, clip, center
-        As in :func:`linear_contrasts`.
-    first
-        How means of covariates at sites are released, where the design says so.
-    design
-        Covariates, and their public numbers.
+    federation, mechanism, first, design, outcomes, clip, center
+        As in :func:`centered_moments`.
 
     Guarantee
     ---------
     One release of ``linear_moments``, after one of ``site_sums`` where means of sites
     are released.
     """
-    effects, centers = design.effects, None
-    if design.is_released:
-        centers = site_centers(federation, first, effects, design.sites)
-        effects = design.with_centers(centers.values, centers.sizes).effects
-    return linear_contrasts(
-        federation, mechanism, effects, outcomes, clip, center, centers
+    moments = centered_moments(
+        federation, mechanism, first, design, outcomes, clip, center
     )
+    return moments.contrasts()
+
+
+@dataclass(frozen=True)
+class ReleasedMoments:
+    """Moments that a study of contrasts released, with the public numbers to read them.
+
+    Arrays alone, so that it is kept beside the results.
+
+    Parameters
+    ----------
+    value, deviation, n_units
+        Of the release of ``linear_moments``.
+    names, bounds, products, squares, weights, is_constant
+        Of the p covariates, as of :class:`Effect`.
+    outcome_center, outcome_covariance
+        Public numbers of outcomes, as of :class:`Outcomes`.
+    clip
+        Largest share of the public mean square of outcomes that a person's may have.
+    origin
+        Of constants, in the unit of outcomes, (d,).
+    center_values, center_errors, center_sizes
+        Of :class:`Centers`; empty where instruments were not centered at released
+        means.
+    """
+
+    value: np.ndarray
+    deviation: float
+    n_units: int
+    names: np.ndarray
+    bounds: np.ndarray
+    products: np.ndarray
+    squares: np.ndarray
+    weights: np.ndarray
+    is_constant: np.ndarray
+    outcome_center: np.ndarray
+    outcome_covariance: np.ndarray
+    clip: float
+    origin: np.ndarray
+    center_values: np.ndarray
+    center_errors: np.ndarray
+    center_sizes: np.ndarray
+
+    @classmethod
+    def of(
+        cls,
+        release: Release,
+        effects: Sequence[Effect],
+        outcomes: Outcomes,
+        clip: float,
+        origin: np.ndarray,
+        centers: Centers | None = None,
+    ) -> Self:
+        """Collect a release and the public numbers of its study."""
+        nothing = np.zeros((0, 0))
+        centers = centers or Centers(nothing, nothing, np.zeros(0))
+        return cls(
+            value=release.value,
+            deviation=release.deviation,
+            n_units=release.n_units,
+            names=np.array([e.name for e in effects]),
+            bounds=np.array([e.bound for e in effects]),
+            products=np.array([e.product for e in effects]),
+            squares=np.array([e.square for e in effects]),
+            weights=np.array([e.weight for e in effects]),
+            is_constant=np.array([e.is_constant for e in effects]),
+            outcome_center=outcomes.center,
+            outcome_covariance=outcomes.covariance,
+            clip=clip,
+            origin=origin,
+            center_values=centers.values,
+            center_errors=centers.errors,
+            center_sizes=centers.sizes,
+        )
+
+    @property
+    def effects(self) -> tuple[Effect, ...]:
+        """Covariates, in the order of the release."""
+        rows = zip(
+            self.names,
+            self.bounds,
+            self.products,
+            self.squares,
+            self.weights,
+            self.is_constant,
+            strict=True,
+        )
+        return tuple(
+            Effect(str(name), float(b), float(p), float(s), float(w), bool(c))
+            for name, b, p, s, w, c in rows
+        )
+
+    @property
+    def centers(self) -> Centers | None:
+        """Released means of instruments at sites; None: there are none."""
+        if not self.center_sizes.size:
+            return None
+        return Centers(self.center_values, self.center_errors, self.center_sizes)
+
+    def without_others(self, is_kept: np.ndarray) -> "ReleasedMoments":
+        """The moments of fewer covariates, as if the others had not been asked for.
+
+        Parameters
+        ----------
+        is_kept
+            Of the p covariates; constants stay in any case.
+
+        Returns
+        -------
+        ReleasedMoments
+            Post-processing; noise is that of the release.
+        """
+        is_kept = is_kept | self.is_constant
+        p, d = len(self.names), len(self.outcome_center)
+        moments = self.value[: p * (p + d)].reshape(p, p + d)
+        columns = np.concatenate([is_kept, np.ones(d, bool)])
+        value = np.concatenate(
+            [moments[is_kept][:, columns].ravel(), self.value[p * (p + d) :]]
+        )
+        # Sites divided columns by scales for all of them, which are larger.
+        n, n_kept = (np.sum(~self.is_constant & which) + 1 for which in (True, is_kept))
+        larger = (n / n_kept) ** 0.5
+        values, errors = self.center_values, self.center_errors
+        if self.center_sizes.size:
+            of_centers = is_kept[~self.is_constant]
+            values, errors = values[of_centers], errors[of_centers]
+        return replace(
+            self,
+            value=value,
+            names=self.names[is_kept],
+            bounds=(self.bounds * larger)[is_kept],
+            products=self.products[is_kept],
+            squares=self.squares[is_kept],
+            weights=self.weights[is_kept],
+            is_constant=self.is_constant[is_kept],
+            center_values=values,
+            center_errors=errors,
+        )
+
+    def fit(self) -> "Fit":
+        """Regression of outcomes on these covariates."""
+        outcomes = Outcomes(self.outcome_center, self.outcome_covariance)
+        release = Release(self.value, self.deviation, self.n_units, (), np.inf)
+        return fitted(release, self.effects, outcomes, self.clip, self.centers)
+
+    def contrasts(self) -> Contrasts:
+        """Estimate the effects of these covariates in the unit of each outcome."""
+        model = from_fit(self.fit(), self.centers)
+        effects = model.effects + np.outer(model.is_constant, self.origin)
+        return replace(model, effects=effects)
 
 
 def shrunk_means(contrasts: Contrasts, public: np.ndarray) -> np.ndarray:
@@ -510,13 +716,41 @@ def from_release(
     effects, outcomes, clip, centers
         As in :func:`linear_contrasts`.
     """
+    return from_fit(fitted(release, effects, outcomes, clip, centers), centers)
+
+
+def from_fit(fit: "Fit", centers: Centers | None = None) -> Contrasts:
+    """Effects of each covariate; with centers one constant in place of the sites'."""
+    effects = fit.effects
+    joined, rows_of = np.eye(len(effects)), effects
+    if centers is not None:
+        # Constants are hardly shrunk beside centers, and show how far sites differ.
+        joined, rows_of = _joined(effects), one_constant(effects)
+    return fit.contrasts(joined, joined @ scales(effects)[:, None], rows_of)
+
+
+def fitted(
+    release: Release,
+    effects: Sequence[Effect],
+    outcomes: Outcomes,
+    clip: float,
+    centers: Centers | None = None,
+) -> "Fit":
+    """Regress outcomes on covariates by a release of ``linear_moments``.
+
+    Parameters
+    ----------
+    release, effects, outcomes, clip, centers
+        As in :func:`from_release`.
+
+    Returns
+    -------
+    Fit
+        Coefficients in the coordinates of the sites' rows; any linear question to them
+        is algebra.
+    """
     off = None if centers is None else centers.errors / (1 + np.abs(centers.values))
-    p, d, N, tau = (
-        len(effects),
-        len(outcomes.center),
-        release.n_units,
-        release.deviation,
-    )
+    p, N, tau = len(effects), release.n_units, release.deviation
     sums, degrees = _unpacked(release, p, outcomes, clip), max(N - p, 1)
     public, weight, c = sums.public, sums.clip_weight, sums.clip
     # Covariates are over their scales here, outcomes are T y.
@@ -532,92 +766,236 @@ def from_release(
     most = (MOST_EXPLAINED if tau else 1.0) * sums.squares
     residual = sums.squares - np.clip(explained, 0, most)
     scale = scipy.sparse.diags_array(np.sqrt(residual / public.covariance.diagonal()))
-    within = scale @ public.covariance @ scale
-    within_unclipped = scale @ public.unclipped @ scale
-    b /= weight
-
-    constant = np.array([e.is_constant for e in effects])
-    back, unit = outcomes.inverse @ public.undone, scales(effects)[:, None]
-    estimates = b @ back.T
-    site = _variances(back, between)
-
-    def spread(rows: np.ndarray, joined: np.ndarray) -> _Spread:
-        of_noise = np.sum(rows**2, axis=1) * (tau / weight) ** 2
-        of_people = np.maximum(np.diag(rows @ of_z @ rows.T), 0) / degrees / weight**2
-        of_sites = np.sum((rows @ J - joined)[:, constant] ** 2, axis=1)
-        noise = np.outer(of_noise, (back * back).sum(axis=1))
-        noise += np.outer(of_sites, site)
-        sampling = np.outer(of_people, _variances(back, within))
-        return _Spread(noise, sampling, of_noise, of_people, of_sites)
-
-    rows, joined = A, np.eye(p)
-    variances = spread(rows, joined)
+    fit = Fit(
+        effects=effects,
+        outcomes=outcomes,
+        sums=sums,
+        J=J,
+        of_J=of_J,
+        A=A,
+        of_x=of_x,
+        of_z=of_z,
+        b=b / weight,
+        estimates=np.zeros(0),
+        square=np.zeros(0),
+        within=scale @ public.covariance @ scale,
+        within_unclipped=scale @ public.unclipped @ scale,
+        between=between,
+        tau=tau,
+        n_units=N,
+        degrees=degrees,
+    )
+    b, estimates = fit.b, fit.b @ fit.back.T
+    variances = fit.spread(np.eye(p))
     # Noise of J, and of the mean weight, grows with effects, less what is but noise:
     # with others' where a covariate has none, with its own else.
     square = np.maximum(estimates**2 - variances.noise - variances.sampling, 0)
     # A clip takes more from large effects, and from all where the center is off.
     real = square.sum(axis=1) / np.maximum((estimates**2).sum(axis=1), TINY)
     lost = clip_bias(effects, outcomes, public, c if tau else np.inf, b, real)
-    estimates, b = estimates - lost @ back.T, b - lost
-    all_b = b
+    b, estimates = b - lost, estimates - lost @ fit.back.T
+    constant = np.array([e.is_constant for e in effects])
+    site = _variances(fit.back, between)
     if centers is None:
         square[constant] += site
     else:
-        # Constants are hardly shrunk beside centers, and show how far sites differ.
         square[constant] = np.maximum(square[constant], site)
-        joined = _joined(effects)
-        rows, estimates = joined @ A, joined @ estimates
-        b, unit = joined @ b, joined @ unit
-        variances = spread(rows, joined)
-    noise, sampling, of_noise, of_people, of_sites = variances
-    of_J = rows**2 @ of_J
-    own_J = of_J * (joined > 0)
-    other_J = of_J - own_J
-    noise += other_J @ square
-    of_effect = (own_J + (tau / (SHARE * c * weight)) ** 2 * joined) @ square
-    null_errors = np.sqrt(noise + sampling)
-    if outcomes.has_covariance:
-        # Noise of J moves all outcomes by what other covariates do to them.
-        of_sites = of_sites + other_J @ constant
-        joint_p_values = [
-            _joint_p_value(
-                b[k],
-                of_noise[k] * np.eye(d)
-                + of_people[k] * within
-                + of_sites[k] * between
-                + (all_b * (other_J[k] * real)[:, None]).T @ all_b,
+    return replace(fit, b=b, estimates=estimates, square=square, real=real)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A regression by released moments, in the coordinates of the sites' rows.
+
+    Parameters
+    ----------
+    effects, outcomes
+        Public numbers of the p covariates and the d outcomes.
+    sums
+        The release.
+    J, of_J
+        Mean of z x' and the variance of its error, (p, p).
+    A
+        Inverse of J, shrunk, (p, p).
+    of_x, of_z
+        Means of x x' and of weighted z z', (p, p).
+    b, estimates
+        Coefficients, on T y and on outcomes, (p, d).
+    square
+        Squares of effects less what is but noise, (p, d).
+    within, within_unclipped, between
+        Covariances of T y within groups, as people count and as they are, and of the
+        differences of sites, (d, d).
+    tau, n_units, degrees
+        Noise in a coordinate of the release, people, and people beyond covariates.
+    real
+        Share of each covariate's effects that is above noise, (p,).
+    """
+
+    effects: Sequence[Effect]
+    outcomes: Outcomes
+    sums: "_Sums"
+    J: np.ndarray
+    of_J: np.ndarray
+    A: np.ndarray
+    of_x: np.ndarray
+    of_z: np.ndarray
+    b: np.ndarray
+    estimates: np.ndarray
+    square: np.ndarray
+    within: Matrix
+    within_unclipped: Matrix
+    between: np.ndarray
+    tau: float
+    n_units: int
+    degrees: int
+    real: np.ndarray | float = 0.0
+
+    @property
+    def back(self) -> Matrix:
+        """From T y, as people count, back to outcomes, (d, d)."""
+        return self.outcomes.inverse @ self.sums.public.undone
+
+    @property
+    def is_constant(self) -> np.ndarray:
+        """Which effects are constants, (p,)."""
+        return np.array([e.is_constant for e in self.effects])
+
+    def spread(self, joined: np.ndarray) -> "_Spread":
+        """Variances of combinations of coefficients.
+
+        Parameters
+        ----------
+        joined
+            A row for each combination, (m, p).
+        """
+        rows, back = joined @ self.A, self.back
+        weight = self.sums.clip_weight
+        of_noise = np.sum(rows**2, axis=1) * (self.tau / weight) ** 2
+        of_people = np.maximum(np.diag(rows @ self.of_z @ rows.T), 0)
+        of_people = of_people / self.degrees / weight**2
+        apart = (rows @ self.J - joined)[:, self.is_constant]
+        of_sites = np.sum(apart**2, axis=1)
+        noise = np.outer(of_noise, (back * back).sum(axis=1))
+        noise += np.outer(of_sites, _variances(back, self.between))
+        sampling = np.outer(of_people, _variances(back, self.within))
+        return _Spread(noise, sampling, of_noise, of_people, of_sites)
+
+    def covariances(self, joined: np.ndarray) -> np.ndarray:
+        """Covariances of combinations of coefficients if they are zero, (d, m, m).
+
+        Parameters
+        ----------
+        joined
+            A row for each combination, (m, p).
+        """
+        rows, back, weight = joined @ self.A, self.back, self.sums.clip_weight
+        of_noise = rows @ rows.T * (self.tau / weight) ** 2
+        of_people = rows @ self.of_z @ rows.T / self.degrees / weight**2
+        apart = (rows @ self.J - joined)[:, self.is_constant]
+        is_part = joined != 0
+        # Noise of J in what other covariates do to outcomes.
+        moved = (rows[:, None] * rows[None]) @ self.of_J
+        moved = moved * ~(is_part[:, None] | is_part[None])
+        return (
+            _times((back * back).sum(axis=1), of_noise)
+            + _times(_variances(back, self.within), of_people)
+            + _times(_variances(back, self.between), apart @ apart.T)
+            + np.einsum("mnk,kd->dmn", moved, self.square)
+        )
+
+    def combined(self, joined: np.ndarray, rows_of: Sequence[Effect]) -> Contrasts:
+        """Combinations of coefficients in the units of outcomes.
+
+        Parameters
+        ----------
+        joined
+            A row for each combination, (m, p).
+        rows_of
+            Their names.
+        """
+        return self.contrasts(joined, np.ones((len(joined), 1)), rows_of)
+
+    def contrasts(
+        self, joined: np.ndarray, unit: np.ndarray, rows_of: Sequence[Effect]
+    ) -> Contrasts:
+        """Combinations of coefficients, with all that is known of their precision.
+
+        Parameters
+        ----------
+        joined
+            A row for each combination, (m, p).
+        unit
+            Divisor of each, (m, 1).
+        rows_of
+            Their names, and which of them are constants.
+
+        Returns
+        -------
+        Contrasts
+            In the units of outcomes.
+        """
+        effects, outcomes, sums, tau = self.effects, self.outcomes, self.sums, self.tau
+        d, c, weight = len(outcomes.center), sums.clip, sums.clip_weight
+        b, estimates = joined @ self.b, joined @ self.estimates
+        noise, sampling, of_noise, of_people, of_sites = self.spread(joined)
+        of_J = (joined @ self.A) ** 2 @ self.of_J
+        own_J = of_J * (joined != 0)
+        other_J = of_J - own_J
+        # What multiplies all effects alike: noise of the mean weight.
+        square = np.maximum(estimates**2 - noise - sampling, 0)
+        if (joined >= 0).all() and np.allclose(joined.sum(axis=1), 1):  # averages
+            square = joined @ self.square
+        noise += other_J @ self.square
+        of_weight = (tau / (SHARE * c * weight)) ** 2
+        of_effect = own_J @ self.square + of_weight * square
+        null_errors = np.sqrt(noise + sampling)
+        if outcomes.has_covariance:
+            # Noise of J moves all outcomes by what other covariates do to them.
+            of_sites = of_sites + other_J @ self.is_constant
+            joint_p_values = [
+                _joint_p_value(
+                    b[k],
+                    of_noise[k] * np.eye(d)
+                    + of_people[k] * self.within
+                    + of_sites[k] * self.between
+                    + (self.b * (other_J[k] * self.real)[:, None]).T @ self.b,
+                )
+                for k in range(len(b))
+            ]
+        else:  # nothing is known of how they vary together [Bonferroni]
+            z = np.max(np.abs(estimates) / np.maximum(null_errors, TINY), axis=1)
+            joint_p_values = np.minimum(1, 2 * d * scipy.stats.t.sf(z, self.degrees))
+        # Collinear covariates are confounded, with or without noise.
+        is_estimable = np.sqrt(own_J.max(axis=1)) < LARGEST_ERROR
+        if not tau:
+            dependent = ~instruments.are_independent(self.of_x, effects)
+            is_estimable = np.abs(joined) @ dependent == 0
+        confounded_names = np.full(len(rows_of), "")
+        if [e.name for e in rows_of[:1]] == [e.name for e in effects[:1]]:
+            is_estimable, confounded_names = _estimable_and_confounded(
+                self.of_x, effects, is_estimable
             )
-            for k in range(len(b))
-        ]
-    else:  # nothing is known of how they vary together [Bonferroni]
-        z = np.max(np.abs(estimates) / np.maximum(null_errors, TINY), axis=1)
-        joint_p_values = np.minimum(1, 2 * d * scipy.stats.t.sf(z, degrees))
-    # Collinear covariates are confounded, with or without noise.
-    is_estimable = np.sqrt(own_J.max(axis=1)) < LARGEST_ERROR
-    if not tau:
-        is_estimable = joined @ ~instruments.are_independent(of_x, effects) == 0
-    is_estimable, confounded_names = _estimable_and_confounded(
-        of_x, effects, is_estimable
-    )
-    T = outcomes.inverse
-    rows_of = effects if centers is None else one_constant(effects)
-    return Contrasts(
-        names=np.array([e.name for e in rows_of]),
-        is_constant=np.array([e.is_constant for e in rows_of]),
-        effects=estimates / unit,
-        errors=np.sqrt(noise + of_effect + sampling) / unit,
-        null_errors=null_errors / unit,
-        noise_errors=np.sqrt(noise + of_effect) / unit,
-        within_group_sd=np.sqrt(_variances(T, within_unclipped) * N / degrees),
-        deviation_error=float(np.hypot(sums.total_error / 2, (2 * degrees) ** -0.5)),
-        joint_p_values=np.array(joint_p_values),
-        noise_deviation=tau,
-        clip_weight=weight,
-        n_units=N,
-        outcome_covariance_public=outcomes.has_covariance,
-        is_estimable=is_estimable,
-        confounded_with=confounded_names,
-    )
+        T, n = outcomes.inverse, self.n_units / self.degrees
+        return Contrasts(
+            names=np.array([e.name for e in rows_of]),
+            is_constant=np.array([e.is_constant for e in rows_of]),
+            effects=estimates / unit,
+            errors=np.sqrt(noise + of_effect + sampling) / unit,
+            null_errors=null_errors / unit,
+            noise_errors=np.sqrt(noise + of_effect) / unit,
+            within_group_sd=np.sqrt(_variances(T, self.within_unclipped) * n),
+            deviation_error=float(
+                np.hypot(sums.total_error / 2, (2 * self.degrees) ** -0.5)
+            ),
+            joint_p_values=np.array(joint_p_values),
+            noise_deviation=tau,
+            clip_weight=weight,
+            n_units=self.n_units,
+            outcome_covariance_public=outcomes.has_covariance,
+            is_estimable=is_estimable,
+            confounded_with=confounded_names,
+        )
 
 
 def _estimable_and_confounded(
@@ -654,6 +1032,11 @@ def _joined(effects: Sequence[Effect]) -> np.ndarray:
     constant = np.array([e.is_constant for e in effects])
     shares = np.array([e.square for e in effects]) * constant
     return np.vstack([np.eye(len(effects))[~constant], shares / shares.sum()])
+
+
+def _times(factors: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """A matrix times each of some factors, (d, m, m)."""
+    return factors[:, None, None] * matrix
 
 
 def _variances(M: Matrix, S: Matrix) -> np.ndarray:

@@ -22,6 +22,8 @@ flow
     What the steps of every kind share.
 sites
     A study's sites: read, checked, opened.
+ask
+    Questions to what a study has released, at no price.
 apart
     Nobody is counted twice: equal files are refused.
 forecasts

@@ -24,7 +24,7 @@ from capeneuro.federation.transport import Federation
 from capeneuro.report.figures import Figure
 from capeneuro.report.scores import AGAINST, Score
 from capeneuro.report.sentences import contrast_lines
-from capeneuro.studies import contrast_people
+from capeneuro.studies import ask, contrast_people
 from capeneuro.studies.flow import MOST_FEATURES
 from capeneuro.studies.row_scores import OpenPeople, Reference
 from capeneuro.studies.rows import (
@@ -200,6 +200,12 @@ class ContrastKind(RowStudyKind):
         self, federation: Federation, mechanisms: Sequence[Mechanism]
     ) -> Contrasts:
         """Regress outcomes on covariates."""
+        return self.computed(federation, mechanisms)[0]
+
+    def computed(
+        self, federation: Federation, mechanisms: Sequence[Mechanism]
+    ) -> tuple[Contrasts, dict[str, Any]]:
+        """Regress outcomes on covariates; keep the moments for later questions."""
         stages = dict(zip(self.study.n_releases, mechanisms, strict=True))
         design, outcomes, clip = self.design, self.outcomes, self.study.contrast.clip
         center = None
@@ -207,7 +213,7 @@ class ContrastKind(RowStudyKind):
             center = contrasts.rough_center(
                 federation, stages["center"], design.effects, outcomes, clip
             )
-        return contrasts.centered_contrasts(
+        moments = contrasts.centered_moments(
             federation,
             stages["contrast"],
             stages.get("means"),
@@ -216,6 +222,9 @@ class ContrastKind(RowStudyKind):
             clip,
             center,
         )
+        arrays = {f"{ask.PREFIX}{name}": x for name, x in vars(moments).items()}
+        arrays[ask.OUTCOMES] = np.array(self.shape.names)
+        return moments.contrasts(), arrays
 
     def summary(self, result: Contrasts) -> list[str]:
         """Summarize the result in words, a line each."""

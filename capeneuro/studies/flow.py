@@ -179,6 +179,7 @@ def write_released(
     name: str,
     result: Any,
     stages: Sequence[Mechanism],
+    beside: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a result with its releases inside, and the privacy record beside it.
 
@@ -190,6 +191,8 @@ def write_released(
         File, and the dataclass whose fields become its arrays.
     stages
         Mechanisms that answered for it, in their order.
+    beside
+        Further arrays of the file, such as what later questions are answered from.
     """
     folder = folder_of(study, reference)
     kinds = {site_name: site.data for site_name, site in sites.items()}
@@ -202,7 +205,7 @@ def write_released(
         "given_up": json.dumps({} if is_exact(study, reference) else gone(study)),
         "stamp": privacy_record.stamp(study, kinds),
     }
-    files.write_arrays(folder / name, **vars(result), **metadata)
+    files.write_arrays(folder / name, **vars(result), **(beside or {}), **metadata)
     privacy_record.write_beside(study, folder)
 
 

@@ -560,10 +560,24 @@ class RowStudyKind(StudyKind):
         mechanisms = [
             mechanism_of(study, s, reference, check) for s in study.n_releases
         ]
-        result = self.compute(federation, mechanisms)
+        result, beside = self.computed(federation, mechanisms)
         for line in self.summary(result):
             print(line)
-        write_released(study, sites, reference, self.result_file, result, mechanisms)
+        write_released(
+            study,
+            sites,
+            reference,
+            self.result_file,
+            result,
+            mechanisms,
+            beside,
+        )
+
+    def computed(
+        self, federation: Federation, mechanisms: Sequence[Mechanism]
+    ) -> tuple[Any, dict[str, Any]]:
+        """Result of the algorithm, and arrays to keep beside it for later questions."""
+        return self.compute(federation, mechanisms), {}
 
     @property
     def result_file(self) -> str:

@@ -1,0 +1,154 @@
+"""Questions asked afterwards: the same as if the study had asked them."""
+
+import numpy as np
+import pytest
+import statsmodels.api
+from contrast_rows import EFFECT, D, people, released, stacked
+
+from capeneuro.algorithms import contrasts, designs, questions
+from capeneuro.algorithms.contrasts import ReleasedMoments
+from capeneuro.algorithms.outcomes import Outcomes
+from capeneuro.algorithms.questions import UnknownTerm, answer, parse
+from sim.contrasts import correlations
+
+
+@pytest.fixture
+def table(rng) -> tuple[np.ndarray, list, Outcomes]:
+    """Stacked people with two covariates, their effects and outcomes."""
+    R = correlations(D, rng)
+    data, effects, _ = people(rng, R)
+    outcomes = Outcomes(np.full(D, 0.3), R)
+    return stacked(data, effects, outcomes), effects, outcomes
+
+
+def moments_of(table, tau: float, rng) -> ReleasedMoments:
+    X, effects, outcomes = table
+    release = released(X, effects, 0.5, tau, rng)
+    return ReleasedMoments.of(release, effects, outcomes, 0.5, outcomes.center)
+
+
+def columns(table) -> tuple[np.ndarray, np.ndarray]:
+    """Covariates and outcomes in their own units."""
+    X, effects, outcomes = table
+    x = X[3:6] * designs.scales(effects)[:, None]
+    return x, outcomes.inverse @ X[6:] + 0.3
+
+
+@pytest.mark.parametrize(
+    ("question", "kept"),
+    [
+        ("~ group", [0, 2]),
+        ("~ age", [1, 2]),
+        ("~ group + age", [0, 1, 2]),
+        ("~ 1", [2]),
+    ],
+)
+def test_fewer_covariates_are_least_squares_of_fewer(table, rng, question, kept):
+    moments = moments_of(table, 0.0, rng)
+    found = answer(parse(question, moments))
+    x, y = columns(table)
+    for j in range(D):
+        oracle = statsmodels.api.OLS(y[j], x[kept].T).fit()
+        np.testing.assert_allclose(found.effects[:, j], oracle.params[:-1], atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("question", "row"),
+    [
+        ("group - age", [1, -1, 0]),
+        ("2*age", [0, 2, 0]),
+        ("group + 0.5*age", [1, 0.5, 0]),
+    ],
+)
+def test_a_combination_is_that_of_least_squares(table, rng, question, row):
+    found = answer(parse(question, moments_of(table, 0.0, rng)))
+    x, y = columns(table)
+    for j in range(D):
+        test = statsmodels.api.OLS(y[j], x.T).fit().t_test(row)
+        assert found.effects[0, j] == pytest.approx(test.effect[0], abs=1e-7)
+
+
+def test_a_test_of_several_is_an_f_test(rng):
+    """Where nothing is public of how outcomes vary together, as pooled."""
+    data, effects, _ = people(rng, np.eye(D))
+    outcomes = Outcomes(np.full(D, 0.3), np.ones(D))
+    table = stacked(data, effects, outcomes), effects, outcomes
+    found = answer(parse("group = age = 0", moments_of(table, 0.0, rng)))
+    x, y = columns(table)
+    for j in range(D):
+        test = statsmodels.api.OLS(y[j], x.T).fit().f_test([[1, -1, 0], [0, 1, 0]])
+        assert found.together[j] == pytest.approx(float(test.pvalue), rel=1e-5)
+
+
+def test_all_covariates_are_the_study_itself(table, rng):
+    for tau in (0.0, 0.01):
+        moments = moments_of(table, tau, rng)
+        found, study = answer(parse("~ group + age", moments)), moments.contrasts()
+        np.testing.assert_allclose(found.effects, study.effects[:2], atol=1e-12)
+        np.testing.assert_allclose(found.errors, study.errors[:2], rtol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("question", "why"),
+    [
+        ("~ height", "was not released; there are group, age"),
+        ("group[3]", "was not released"),
+        ("group age", "must be a sum"),
+        ("", "must be a sum"),
+        ("3", "must be a sum"),
+        ("~ group*age", "no name of a covariate"),
+    ],
+)
+def test_what_was_not_released_is_named(table, rng, question, why):
+    moments = moments_of(table, 0.0, rng)
+    with pytest.raises(UnknownTerm, match=why):
+        parse(question, moments)
+
+
+def test_groups_and_products_are_named_in_brackets_and_with_colons():
+    names = [
+        "scanner 2 - 1",
+        "scanner 3 - 1",
+        "age",
+        "sex f - m",
+        "scanner 2 - 1 x age",
+    ]
+    effects = [designs.number_effect(name) for name in names]
+    effects.append(designs.constant_effect("mean"))
+    release = contrasts.Release(np.zeros(6 * 8 + 4), 0.0, 99, (), np.inf)
+    outcomes = Outcomes(np.zeros(2), np.ones(2))
+    moments = ReleasedMoments.of(release, effects, outcomes, 0.5, np.zeros(2))
+    asked = parse("scanner[2] = scanner[3] = 0", moments)
+    np.testing.assert_array_equal(asked.weights[:, :2], [[1, -1], [0, 1]])
+    assert asked.is_test
+    assert parse("scanner[2]:age - sex[f]", moments).weights[0].tolist() == [
+        0, 0, 0, -1, 1, 0
+    ]  # fmt: skip
+    assert parse("~ scanner", moments).names == names[:2]
+    with pytest.raises(UnknownTerm, match="name one group"):
+        parse("scanner", moments)
+
+
+@pytest.mark.slow
+def test_single_and_simultaneous_intervals_cover():
+    """Of 500 random questions, in 200 draws, over all outcomes at once."""
+    alone, at_once = [], []
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        R = correlations(D, rng)
+        data, effects, _ = people(rng, R)
+        outcomes = Outcomes(np.full(D, 0.3), R)
+        table = stacked(data, effects, outcomes), effects, outcomes
+        moments = moments_of(table, 0.005, rng)
+        weights = np.hstack([rng.standard_normal((500, 2)), np.zeros((500, 1))])
+        asked = questions.Question(moments, ["q"] * 500, weights, False, 2)
+        found = answer(asked)
+        truth = np.stack([EFFECT * (np.arange(D) < D // 2), np.full(D, 0.1)])
+        right = weights[:, :2] @ truth
+        for kept, sides in ((alone, found.intervals), (at_once, found.simultaneous)):
+            inside = (sides[..., 0] <= right) & (right <= sides[..., 1])
+            kept.append([inside.mean(), inside.all()])
+    coverage = np.mean(alone, axis=0)[0]
+    print(coverage, np.mean(at_once, axis=0))
+    assert 0.93 <= coverage <= 0.985, coverage
+    assert np.mean(at_once, axis=0)[1] >= 0.95, np.mean(at_once, axis=0)
