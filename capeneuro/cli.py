@@ -181,12 +181,14 @@ def check(options: argparse.Namespace) -> None:
     """
     from capeneuro.config.site import Derivatives
     from capeneuro.data import survey
-    from capeneuro.studies import registry
+    from capeneuro.studies import gate, registry
     from capeneuro.studies.sites import load_sites
 
     study = load.load_study(options.study)
     sites = load_sites(study)
     registry.check(study)
+    if study.is_apart:
+        gate.check_stated(study)
     features = [getattr(m, "rows", m) for m in study.members.values()]
     features = [getattr(rows, "features", rows) for rows in features]
     cleanings = [f.cleaning for f in features if getattr(f, "cleaning", None)]
@@ -544,7 +546,7 @@ def privacy(options: argparse.Namespace) -> None:
     if options.file is None:
         raise ConfigError("FILE: must name a privacy.json; add it")
     if options.file.suffix == ".zip":
-        _verify_answer(options.file)
+        _verify_answer(options.file, options.manifest)
         return
     record = privacy_schema.verify(options.file)
     if options.action == "registry":
@@ -582,33 +584,32 @@ def privacy(options: argparse.Namespace) -> None:
             print(f"{path}: signed; send it to the keeper of the study's results")
 
 
-def _verify_answer(path: Path) -> None:
+def _verify_answer(path: Path, manifest_path: Path | None) -> None:
     """Check the disclosure statement of an answer that is carried as a file."""
-    import json
-
-    from capeneuro.federation import folder
+    from capeneuro.flare import joining
     from capeneuro.report import disclosure
 
+    manifest = None if manifest_path is None else joining.read(manifest_path)
     try:
-        members = folder.read_zip(path, folder.ANSWER)
-        statement = json.loads(members["DISCLOSURE.json"])
-        wrong = disclosure.wrong(statement, folder.parts_of(members, "answer"))
-    except KeyError as error:
-        wrong = f"it holds no {error.args[0]}"
+        statement = disclosure.verify(path, manifest)
     except ValueError as error:
-        wrong = str(error)
-    if wrong:
-        raise ConfigError(f"{path}: {wrong}")
+        raise ConfigError(f"{path}: {error}") from None
+    key = f"whose key must be {statement['key']}"
+    if manifest is not None:
+        key = "whose key is that of the manifest"
     print(
-        f"{path}: what it discloses is signed by {statement['site']} for the study "
-        f"{statement['study']!r}, with the key {statement['key']}, and the sealed "
-        "answer is the one it speaks of"
+        f"{path}: what it discloses, in all three forms, is signed by "
+        f"{statement['site']} for the study {statement['study']!r}, {key}, and the "
+        "sealed answer is the one it speaks of"
     )
 
 
 def _privacy_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("action", choices=["verify", "sign", "registry", "schema"])
-    command.add_argument("file", type=Path, nargs="?", help="a privacy.json")
+    command.add_argument(
+        "file", type=Path, nargs="?", help="a privacy.json, or an answer's zip"
+    )
+    command.add_argument("--manifest", type=Path, help="of an answer: names its keys")
     command.add_argument("--site-file", type=Path, help="also compare its ledger")
 
 
@@ -794,12 +795,18 @@ def aggregate(options: argparse.Namespace) -> int:
     """
     from capeneuro.flare import by_files, joining, parties
 
+    if options.reason and not options.gone:
+        raise ConfigError("--reason: says why a site is given up; add --gone SITE")
     if options.gone:
         study = load.load_study(options.study)
         joining.give_up(study, options.gone, options.reason)
     if options.folder is not None:
         return by_files.aggregate(
-            options.study, options.folder, options.watch, options.threads
+            options.study,
+            options.folder,
+            options.watch,
+            options.threads,
+            options.gone,
         )
     kits = {"CAPENEURO_SERVER_KIT": options.kit, "CAPENEURO_LEAD_KIT": options.lead}
     for variable, option in zip(kits, ("--kit", "--lead"), strict=True):

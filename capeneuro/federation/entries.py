@@ -142,7 +142,7 @@ class ReleaseLine(LedgerEntry):
     merged: str | None = None
     sum: str | None = None
     mask_keys: str | None = None
-    void: str | None = None
+    void: list[str] | None = None
 
     def is_weaker_than(self, later: "ReleaseLine") -> bool:
         """Whether it was charged against less than a later release will be."""

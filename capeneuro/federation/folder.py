@@ -28,6 +28,17 @@ ANSWER = re.compile(
     r"answer\.json|approval\.json|DISCLOSURE\.(json|txt|html)|\d-[a-z_]{1,16}\.answer"
 )
 MOST_MEMBERS = 16
+# What a zip is that holds a file of this name, where the other one is needed.
+WHOSE = {
+    "manifest.json": "is a request for a site, not a site's answer",
+    "answer.json": "is a site's answer, not a request; the aggregator reads it",
+}
+README = """A request of the study {study} for {site}.
+
+At {site}, in the folder of the study, type
+  capeneuro answer {file}
+It shows what is asked and what it costs, and writes nothing before a yes.
+"""
 # Equal content makes equal files.
 NO_DATE = (1980, 1, 1, 0, 0, 0)
 
@@ -119,6 +130,8 @@ def _check_members(
         raise ValueError("holds two files of one name")
     for info in infos:
         if not names.fullmatch(info.filename):
+            for name in WHOSE.keys() & {i.filename for i in infos}:
+                raise ValueError(WHOSE[name])
             raise ValueError(f"holds a file of another name: {info.filename[:80]!r}")
         is_stored = info.compress_type == zipfile.ZIP_STORED
         # Privacy: a bomb, or a tool that packed it anew.
@@ -158,6 +171,16 @@ def digest_of_parts(parts: Iterable[bytes]) -> str:
     return digest.hexdigest()
 
 
+def answers_in(folder: Path) -> list[Path]:
+    """Zips in a folder that may be answers: all but the requests under ``to-SITE/``."""
+    return [
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.suffix.lower() == ".zip"
+        and not path.relative_to(folder).parts[0].startswith("to-")
+    ]
+
+
 class FolderFederation:
     """Sites that answer by files in a folder (see ``Federation``).
 
@@ -173,8 +196,8 @@ class FolderFederation:
         Who asks: signs requests, reads answers.
     greeting
         First part of every visit.
-    signed_facts
-        By task and site what the site said already, signed in its entry.
+    descriptions
+        By site what it said of itself already, signed in its entry.
     members
         What else goes into each request, such as the manifest.
     visits
@@ -188,14 +211,14 @@ class FolderFederation:
         names: tuple[str, ...],
         authority: Authority,
         greeting: Message,
-        signed_facts: Mapping[str, Mapping[str, Message]],
+        descriptions: Mapping[str, Message],
         members: Mapping[str, bytes],
         visits: Path,
     ) -> None:
         self.names = names
         self.notes: dict[Path, str] = {}  # files that are no answers, and why
         self._folder, self._study, self._authority = folder, study, authority
-        self._greeting, self._signed_facts = Part("ping", greeting), signed_facts
+        self._greeting, self._descriptions = Part("ping", greeting), descriptions
         self._members, self._visits = dict(members), visits
         self._projection: Mapping[str, Message] = {}
 
@@ -207,7 +230,8 @@ class FolderFederation:
         fold: Callable[[str, Message], None] | None = None,
     ) -> Replies:
         """Ask the named sites; raise :class:`Waiting` until all answers are there."""
-        replies, facts = Replies(), self._signed_facts.get(task, {})
+        replies = Replies()
+        facts = self._descriptions if task == "describe" else {}
         if task == "project":  # it rides with the release that follows
             self._projection = messages
             replies.ok.update({name: {} for name in messages})
@@ -277,20 +301,21 @@ class FolderFederation:
         return f"{self._study}-{visit_numbers[key]}"
 
     def _write(self, name: str, visit: str, requests: Mapping[str, bytes]) -> None:
-        path = self._folder / f"to-{name}" / f"{visit}.request.zip"
+        path = self._folder / f"to-{name}" / f"{visit}.{name}.request.zip"
         if not path.exists():
-            write_zip(path, {**self._members, **requests})
+            readme = README.format(study=self._study, site=name, file=path.name)
+            write_zip(
+                path, {"README.txt": readme.encode(), **self._members, **requests}
+            )
 
     def _find(self, digests: Mapping[str, str]) -> dict[str, list[Path]]:
         """Files that say to be the answer of a site to its request."""
         answer_files: dict[str, list[Path]] = {name: [] for name in digests}
-        for path in sorted(self._folder.rglob("*.zip")):
-            if path.relative_to(self._folder).parts[0].startswith("to-"):
-                continue
+        for path in answers_in(self._folder):
             try:
                 content = json.loads(read_zip(path, ANSWER)["answer.json"])
                 name, digest = str(content["site"]), content["request"]
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
                 self.notes[path] = _why(error)
                 continue
             if name in digests and digests[name] == digest:
@@ -334,4 +359,6 @@ def _why(error: Exception) -> str:
     """Reason why a file is no answer, in a few words."""
     if isinstance(error, KeyError):
         return "is no answer: it holds no answer.json"
+    if isinstance(error, RecursionError):
+        return "is no answer: its answer.json is not one that a site writes"
     return str(error)

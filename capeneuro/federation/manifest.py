@@ -184,6 +184,25 @@ class Manifest(_Form):
         """Public key of every site's masks."""
         return {n: bytes.fromhex(entry.mask_key) for n, entry in self.sites.items()}
 
+    def mask_offers(self, stage: str) -> dict[str, bytes]:
+        """Every site's public mask key with its signature for a stage of the study.
+
+        Parameters
+        ----------
+        stage
+            Identity of the stage.
+
+        Returns
+        -------
+        dict
+            By site what :func:`.one_exchange.offer` gave.
+        """
+        return {
+            name: bytes.fromhex(entry.mask_key + entry.stages[stage].offer)
+            for name, entry in self.sites.items()
+            if stage in entry.stages
+        }
+
     def wrong(self) -> str:
         """A contradiction within the manifest; empty: there is none."""
         for name, entry in self.sites.items():

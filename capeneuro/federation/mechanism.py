@@ -110,9 +110,11 @@ class Mechanism:
     gone
         Sites that the operator gave up, in this order: releases after that are of the
         others, and one that they had not answered is void.
-    roster, mask_keys
-        What the sites say of themselves, and the keys of their masks; asked once, on
-        first use.
+    mask_keys
+        By site its offer of a key of masks, as the manifest has it; empty: the sites
+        are asked once, on first use.
+    roster
+        What the sites say of themselves, asked once, on first use.
     """
 
     study: str
@@ -168,10 +170,12 @@ class Mechanism:
             facts = {**before.get("roster", {}), **described}
             n_dropout = self.budget.coalition(len(names)).n_dropout
             enough = len(described) >= len(present) - n_dropout
-            if not enough or set(names) - set(facts):
+            if not enough or set(present) - set(facts):
                 raise RoundFailed(replies.lost)
             offers = self._offers(federation, present, before.get("mask_keys", {}))
-            self.roster.update({n: Description.parse(facts[n]) for n in names})
+            # Who was given up before it was in any release is in none.
+            known = [name for name in names if name in facts]
+            self.roster.update({n: Description.parse(facts[n]) for n in known})
             self.mask_keys.update(offers)
         return self.roster
 
@@ -195,7 +199,9 @@ class Mechanism:
         waits = self.budget.coalition(n_sites).n_dropout == 0
         if not waits or self.arm not in COOPERATIVE_ARMS:
             return {}
-        offers = dict(before)
+        if self.mask_keys:  # of the manifest
+            return self.mask_keys
+        offers = {n: key for n, key in before.items() if n in federation.names}
 
         def keep(name: str, reply: Message) -> None:
             offers[name] = MaskKey.model_validate(reply).mask_key
@@ -203,7 +209,7 @@ class Mechanism:
         message = {"study": self.study}
         messages = dict.fromkeys(present, message)
         replies = federation.ask("mask_key", messages, fold=keep)
-        if set(federation.names) - set(offers):
+        if set(present) - set(offers):
             raise RoundFailed(replies.lost)
         return offers
 
@@ -367,7 +373,10 @@ class Mechanism:
             form = self._of_roster({**message, "attempt": attempt}, self.gone)
             request = self._linked(form)
             if self._has_other_keys(form, request):
-                self._give_up(request)
+                # A site that was charged for it refuses another attempt that its
+                # promise does not pay for, so if all go on nobody was.
+                if len(self.releases) + 1 < (self.n_releases or 0):
+                    self._give_up(request)
                 continue
             try:
                 return request, *self._ask(federation, request)
@@ -415,7 +424,7 @@ class Mechanism:
 
         answered = gather(federation, request, self.checkpoint, self.mask_keys, is_sum)
         chain = self.checkpoint.read(self._chain_place)
-        if chain.get("open") == request.digest:
+        if request.digest in chain.get("open", ()):
             self.checkpoint.write(self._chain_place, {"finished": request.digest})
         return answered
 
@@ -439,15 +448,16 @@ class Mechanism:
         place, link = _link(message), self.checkpoint.read(_link(message))
         if not link:
             chain = self.checkpoint.read(self._chain_place)
-            link = {"after": chain.get("finished", ""), "void": ""}
+            link = {"after": chain.get("finished", ""), "void": []}
             link["keys"] = self._keys_digest
             if set(chain.get("roster", ())) > set(request.roster):
-                link["void"] = chain["open"]  # who is gone now did not answer it
+                link["void"] = chain["open"]  # who is gone now did not answer them
             self.checkpoint.write(place, link)
         named = {key: link[key] for key in ("after", "void")}
         request = Request.parse({**message, **named})
         if "total" not in self.checkpoint.read(request.digest):
-            state = {"finished": link["after"], "open": request.digest}
+            open_digests = [*link["void"], request.digest]
+            state = {"finished": link["after"], "open": open_digests}
             names = list(request.roster)
             self.checkpoint.write(self._chain_place, {**state, "roster": names})
         return request

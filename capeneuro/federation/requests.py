@@ -137,9 +137,9 @@ class Request(Form):
     roster
         What every site says of itself.
     after, void
-        In a sum in one exchange the digest of the request before this one in its
-        study; and of one that was given up, because a site that it named is gone.
-        Empty: there is none.
+        In a sum in one exchange the digest of the last finished request before this
+        one in its study, empty if there is none; and of those since then that were
+        given up, because a site that they named is gone, in their order.
     """
 
     rule = "form of the request"
@@ -161,7 +161,7 @@ class Request(Form):
     noise: Literal["rounded", "exact"]
     roster: dict[str, Description]
     after: str = ""
-    void: str = ""
+    void: list[str] = []
 
     @cached_property
     def digest(self) -> str:

@@ -16,10 +16,10 @@ real data.
 import hashlib
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import replace
 from functools import cached_property
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from typing import Any
 
 import numpy as np
@@ -819,7 +819,7 @@ class Site:
         stages = {message.request.study, self._limits.made_from}
         digest_of_sum = message.request.digest
         lines = list(takewhile(lambda e: e.sum != digest_of_sum, self._sums(message)))
-        void = {message.request.void, *(line.void for line in lines)}
+        void = {v for line in lines for v in line.void or ()} | {*message.request.void}
         history: dict[str, str] = {}
         for line in lines:
             if line.study in stages and line.sum not in void:
@@ -831,30 +831,39 @@ class Site:
         """Refuse a request that does not follow the last sum; complete its ledger line.
 
         An honest aggregator's names a request that a restored ledger does not have.
-        What it gives up is the last one alone, of sites of which one is gone now.
+        What it gives up is the last ones alone, of which each lost a site.
         """
         request, lines = message.request, self._sums(message)
-        lines_of_sums = {line.sum: line for line in lines}
         # Privacy: what is not known was forgotten, and would be spent again.
-        if request.after and request.after not in lines_of_sums:
+        if request.after and request.after not in {line.sum for line in lines}:
             raise Refused("a release that this ledger does not know")
         # Privacy: its sum would be left out of what all remember.
-        if request.digest in {line.void for line in lines}:
+        if request.digest in {v for line in lines for v in line.void or ()}:
             raise Refused("a release that was given up")
-        if line := lines_of_sums.get(request.void):
-            stored = self._ledger.stored(line.request)
-            before = Release.parse(unpack(stored.asked)).request.roster
-            of_stage = [e.sum for e in lines if e.study == request.study]
-            if (
-                of_stage[-1] != request.void
-                or not before.keys() > request.roster.keys()
-            ):
-                raise Refused("a release that was not given up")
+        of_stage = [line for line in lines if line.study == request.study]
+        given_up = [line for line in lines if line.sum in request.void]
+        rosters = [self._roster_of(line, request) for line in given_up]
+        # Privacy: each release that all leave out of what they remember costs a site.
+        pairs = pairwise([*rosters, request.roster.keys()])
+        is_last = given_up == of_stage[len(of_stage) - len(given_up) :]
+        if not (is_last and all(larger > smaller for larger, smaller in pairs)):
+            raise Refused("a release that was not given up")
+        if of_stage and not self._roster_of(of_stage[-1], request) >= {*request.roster}:
+            raise Refused("a site that was given up")
         return replace(
             entry,
             mask_keys=message.keys_digest,
             void=request.void or None,
         )
+
+    def _roster_of(self, line: ReleaseLine, request: Request) -> Set[str]:
+        """Names of the sites of a release that was answered before a request."""
+        if line.roster == request.roster_digest:
+            return request.roster.keys()
+        stored = self._ledger.stored(line.request)
+        if stored is None:  # a restored ledger has the line alone
+            raise Refused("a release that this ledger does not know")
+        return Release.parse(unpack(stored.asked)).request.roster.keys()
 
     def _signed(self, request: Request, answer: Answer) -> bytes:
         """Pack an answer with its signature, by which a change on the way shows."""

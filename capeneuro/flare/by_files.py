@@ -8,7 +8,7 @@ it costs, charges, and writes the answer with a statement of what it discloses.
 
 import json
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +26,7 @@ from capeneuro.federation.ledger import Ledger
 from capeneuro.federation.manifest import Manifest
 from capeneuro.federation.messages import Message
 from capeneuro.federation.requests import PROTOCOL, Refused, Release, Request
+from capeneuro.federation.rounds import RoundVoid
 from capeneuro.federation.rules import loss
 from capeneuro.federation.site import Site
 from capeneuro.flare import joining
@@ -45,6 +46,11 @@ WAITING = 4
 MANY = 4
 # Seconds between looks into a synchronised folder.
 LOOK = 2.0
+TAKEN_BACK = (
+    "{site} was not given up: the round that it has not answered would be void, and "
+    "the promise pays for no other attempt; wait for it, or begin a study under "
+    "another name"
+)
 # The promise to a person, or to a volume, as somebody reads it who knows no more.
 GUESS = {
     "subject": "Somebody who knows everybody else's data, and guesses whether one "
@@ -61,18 +67,12 @@ BESIDE = (
     "study agreement."
 )
 NO_ROW = "No person's row is among them."
-README = """A request of the study {study} for {site}.
-
-At {site}, in the folder of the study, type
-  capeneuro answer {visit}.request.zip
-It shows what is asked and what it costs, and writes nothing before a yes.
-"""
 
 
 # --- at the aggregator ---------------------------------------------------------------
 
 
-def aggregate(path: Path, folder: Path, watch: bool, cores: int) -> int:
+def aggregate(path: Path, folder: Path, watch: bool, cores: int, gone: str = "") -> int:
     """Go on with a study whose sites answer by files, as far as there are answers.
 
     Parameters
@@ -85,11 +85,19 @@ def aggregate(path: Path, folder: Path, watch: bool, cores: int) -> int:
         Whether to wait for answers, in a folder that is synchronised.
     cores
         Processors for maps and report.
+    gone
+        Site that was given up just now; empty: none.
 
     Returns
     -------
     int
         0 where the study is done, :data:`WAITING` where answers are missing.
+
+    Raises
+    ------
+    StepFailed
+        If a round is void without the site that was given up, and the promise pays for
+        no other; then it was not given up.
     """
     study, sites = workflow.open_study(path)
     _check_kind(study)
@@ -110,7 +118,7 @@ def aggregate(path: Path, folder: Path, watch: bool, cores: int) -> int:
         if task.study.identity == site_files.stages_of(task.study)[-1]:
             federation.close()
 
-    gate.gate(study, {})
+    gate.gate(next(iter(study.members.values())), {})
     print(_visits(study))
     while True:
         try:
@@ -120,6 +128,11 @@ def aggregate(path: Path, folder: Path, watch: bool, cores: int) -> int:
                 pass
             print(f"finished: {study.results / 'report.html'}")
             return 0
+        except RoundVoid as error:
+            if not gone:
+                raise
+            joining.take_back(study, gone)
+            raise flow.StepFailed(3, [TAKEN_BACK.format(site=gone)]) from error
         except Waiting as waiting:
             print(
                 f"{waiting}; their requests: {folder}/to-*/{waiting.visit}*", flush=True
@@ -170,23 +183,18 @@ def _federation(study: StudyConfig, folder: Path) -> FolderFederation:
         names=study.site_names,
         authority=authority,
         greeting=greeting,
-        signed_facts=_signed_facts(study, manifest),
+        descriptions=_descriptions(study, manifest),
         members={"manifest.json": text.encode()},
-        visits=study.full_study.private(joining.HUB) / "visits.json",
+        visits=study.full_study.private(joining.HUB) / joining.VISITS,
     )
 
 
-def _signed_facts(
-    study: StudyConfig, manifest: Manifest
-) -> dict[str, dict[str, Message]]:
-    """Answers about themselves that sites signed in their entries."""
+def _descriptions(study: StudyConfig, manifest: Manifest) -> dict[str, Message]:
+    """Descriptions of themselves that sites signed in their entries."""
     descriptions: dict[str, Message] = {}
-    mask_keys: dict[str, Message] = {}
     for name, entry in manifest.sites.items():
-        if facts := entry.stages.get(study.identity):
-            mask_keys[name] = {"mask_key": bytes.fromhex(entry.mask_key + facts.offer)}
-            if not facts.n_units:  # this stage was not prepared then
-                continue
+        facts = entry.stages.get(study.identity)
+        if facts and facts.n_units:  # else the stage was not prepared then
             descriptions[name] = {
                 "n_units": facts.n_units,
                 "key": bytes.fromhex(entry.key),
@@ -194,7 +202,7 @@ def _signed_facts(
                 "version": facts.version,
                 "signature": bytes.fromhex(facts.signature),
             }
-    return {"describe": descriptions, "mask_key": mask_keys}
+    return descriptions
 
 
 def _note(federation: FolderFederation) -> None:
@@ -204,9 +212,7 @@ def _note(federation: FolderFederation) -> None:
 
 def _collect_approvals(study: StudyConfig, folder: Path) -> None:
     """Keep the approvals that came with answers."""
-    for path in sorted(folder.rglob("*.zip")):
-        if path.relative_to(folder).parts[0].startswith("to-"):
-            continue
+    for path in carried.answers_in(folder):
         try:
             text = carried.read_zip(path, carried.ANSWER)["approval.json"]
         except (KeyError, ValueError):
@@ -268,9 +274,10 @@ def answer(path: Path, fingerprint: str, is_sure: bool, study_path: Path | None)
     releases = _releases(visit)
     for line in _lines(visit, stage, releases):
         print(line)
-    if releases and not is_sure and input("answer? [yes/no] ").strip().lower() != "yes":
+    _check_promise(visit, stage, releases)
+    if releases and not is_sure and not _is_yes():
         print("nothing was answered, charged or written")
-        return 0
+        return 1
     answered: dict[str, Answered] = {}
     refusals: list[Message] = []
 
@@ -304,6 +311,14 @@ def answer(path: Path, fingerprint: str, is_sure: bool, study_path: Path | None)
     carried.write_zip(archive, members)
     _hand_out(path, members)
     return 0
+
+
+def _is_yes() -> bool:
+    """Ask for a yes at the terminal; whether it was given."""
+    try:
+        return input("answer? [yes/no] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        raise ConfigError("--yes: nobody is at a terminal to say yes; add it") from None
 
 
 def _read(path: Path, study_path: Path | None) -> Visit:
@@ -419,31 +434,55 @@ def _loss(request: Request, name: str) -> float:
     return 0.0 if request.is_exact else loss(request, name)
 
 
-def _lines(visit: Visit, stage: StudyConfig, releases: Iterable[Request]) -> list[str]:
+def _lines(visit: Visit, stage: StudyConfig, releases: Sequence[Request]) -> list[str]:
     """Lines with the releases of a request and their cost, before a yes."""
-    promise, book = stage.promise_of(visit.name), _ledger(visit)
-    lines, charged = [], {line.sum for line in book.releases()}
-    spent = _spent(visit, stage)
+    promise, new, lines = stage.promise_of(visit.name), _unpaid(visit, releases), []
     for request in releases:
         mu = _loss(request, visit.name)
         cost = f"epsilon {accounting.epsilon_from_mu(mu, promise.delta):.3g}"
         if request.is_exact:
             cost = "exact, without privacy"
-        elif request.digest in charged:
+        elif request not in new:
             cost = "answered before, costs nothing"
-        else:
-            spent = accounting.compose([spent, mu])
         lines.append(f"  {_words(request)}: {cost}")
-    total = accounting.epsilon_from_mu(spent, promise.delta)
     question = f"study {visit.study.study!r} asks {visit.name} for"
     if not lines:
         return [f"{question} nothing of its people's data"]
+    total = accounting.epsilon_from_mu(_after(visit, stage, new), promise.delta)
     return [
         question,
         *lines,
         f"  after it the study has spent epsilon {total:.3g} of {promise.epsilon:g}, "
         f"delta {promise.delta:g}, for one {UNITS[promise.unit]}",
     ]
+
+
+def _check_promise(
+    visit: Visit, stage: StudyConfig, releases: Sequence[Request]
+) -> None:
+    """Refuse releases that the study's promise does not pay for, before a yes."""
+    new = _unpaid(visit, releases)
+    if new and not stage.promise_of(visit.name).admits(_after(visit, stage, new)):
+        raise flow.StepFailed(
+            3,
+            [
+                f"study {visit.study.study!r}: its promise to {visit.name} does not "
+                "pay for this; nothing was answered or charged. A round that cannot "
+                "end stays charged: the lead begins a study under another name"
+            ],
+        )
+
+
+def _unpaid(visit: Visit, releases: Iterable[Request]) -> list[Request]:
+    """Releases that cost something, which the site has not answered."""
+    charged = {line.sum for line in _ledger(visit).releases()}
+    return [r for r in releases if not r.is_exact and r.digest not in charged]
+
+
+def _after(visit: Visit, stage: StudyConfig, new: Iterable[Request]) -> float:
+    """Composed loss of all that this study has had from the site, with new releases."""
+    losses = (loss(request, visit.name) for request in new)
+    return accounting.compose([_spent(visit, stage), *losses])
 
 
 def _ledger(visit: Visit) -> Ledger:

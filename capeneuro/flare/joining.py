@@ -38,7 +38,7 @@ from capeneuro.federation.secagg import masking, one_exchange
 from capeneuro.federation.site import Site
 from capeneuro.privacy import accounting
 from capeneuro.report import privacy_record
-from capeneuro.studies import flow, registry
+from capeneuro.studies import flow, gate, registry
 from capeneuro.studies import sites as site_files
 
 LASTS = timedelta(days=365)
@@ -47,6 +47,8 @@ UNITS = ("subject", "sample")
 # Folder of the aggregator, and its key in it, which serves all its studies.
 HUB = "_aggregator"
 KEY = Path("private") / HUB / "key"
+# Beside the manifest: the visits of a study by files, by number.
+VISITS = "visits.json"
 
 
 # --- at a site -----------------------------------------------------------------------
@@ -68,6 +70,7 @@ def enter(study: StudyConfig, name: str, institution: str, contact: str) -> Path
         File for the coordinator, ``<site>.entry.json``.
     """
     site = _own_site(study, name)
+    gate.check_stated(study)
     book = site_files.open_ledger(site)
     mask_key = _new_mask_key(study, name)
     try:
@@ -135,6 +138,7 @@ def _facts(
         offer = signed[one_exchange.KEY_BYTES :].hex()
         facts[stage.identity] = StageFacts(offer=offer)
         if (stage.private(name) / "projected.npz").exists():
+            registry.of(stage).check_prepared([name])
             site = site_files.open_site(stage, sites, name, mask_key=secret)
             reply = site.answer("describe", {"unit": study.budget.unit})
             description = Description.parse(reply)
@@ -185,6 +189,7 @@ def open_site(
     mask_key = None  # it answers again what it has answered, and nothing else
     if path.exists():
         mask_key = path.read_bytes()
+    registry.of(study).check_prepared([name])
     return site_files.open_site(study, sites, name, manifest, mask_key)
 
 
@@ -400,15 +405,24 @@ def assemble(
     if (old is not None) != bool(why):
         raise ConfigError("--before, --why: a revision has both, a first manifest none")
     hub_manifest = study.private(HUB) / "manifest.json"
-    if hub_manifest.exists() and _approved(study):
+    if hub_manifest.exists():
         now = read(hub_manifest)
         signed = sorted(set(now.sites) - set(now.missing(_approved(study))))
-        if signed and (old is None or old.fingerprint != now.fingerprint):
+        # By files a site approves in the visit in which it answers.
+        has_asked = (study.private(HUB) / VISITS).exists()
+        if (signed or has_asked) and (
+            old is None or old.fingerprint != now.fingerprint
+        ):
             # Privacy: who has signed would answer for what the lead no longer has.
             revision = study.private(HUB) / f"manifest-{now.revision}.json"
+            why_not = (
+                f"signed by {', '.join(signed)}"
+                if signed
+                else "requests of it are out, whose sites may have signed"
+            )
             raise ConfigError(
-                f"{hub_manifest}: signed by {', '.join(signed)}; to change it add "
-                f"--before {revision} --why ..."
+                f"{hub_manifest}: {why_not}; to change it add --before {revision} "
+                "--why ..."
             )
     if not KEY.exists():
         print(f"made the aggregator's key: {KEY}; back it up")
@@ -494,6 +508,12 @@ def give_up(study: StudyConfig, name: str, reason: str) -> None:
         f"{name} is given up: a round that it has not answered is void and stays "
         "charged; the others go on where the promise pays for another attempt"
     )
+
+
+def take_back(study: StudyConfig, name: str) -> None:
+    """Undo :func:`give_up` of a site, before anything went on without it."""
+    gone = {n: why for n, why in site_files.gone(study).items() if n != name}
+    files.write_json(site_files.gone_file(study), gone)
 
 
 def collect(study: StudyConfig, approvals: Iterable[Path]) -> list[str]:

@@ -11,7 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from jinja2 import TemplateError
+
+from capeneuro.federation import folder as carried
 from capeneuro.federation.ledger import Ledger
+from capeneuro.federation.manifest import Manifest
 from capeneuro.federation.secagg import signing
 from capeneuro.report.page import template_of
 
@@ -38,33 +42,59 @@ def signed(content: Mapping[str, Any], ledger: Ledger) -> dict[str, Any]:
     return {**statement, "signature": signature.hex()}
 
 
-def wrong(statement: Mapping[str, Any], answers: Sequence[bytes]) -> str:
-    """First thing in which a statement does not hold; empty: there is none.
+def verify(path: Path, manifest: Manifest | None = None) -> dict[str, Any]:
+    """Check the disclosure statement in an answer, and the sealed answer beside it.
 
     Parameters
     ----------
-    statement
-        As it was carried.
-    answers
-        Sealed answers beside it.
+    path
+        The answer's zip.
+    manifest
+        The study's agreement, which names the site's key; None: not compared.
 
     Returns
     -------
-    str
-        One line.
+    dict
+        The statement.
+
+    Raises
+    ------
+    ValueError
+        With one line, if the statement was changed, in any of its three forms, is of
+        another answer or signed by another key.
     """
-    content = {k: v for k, v in statement.items() if k != "signature"}
+    members = carried.read_zip(path, carried.ANSWER)
     try:
+        statement = json.loads(members["DISCLOSURE.json"])
+        content = {k: v for k, v in statement.items() if k != "signature"}
         key = bytes.fromhex(statement["key"])
         signature = bytes.fromhex(statement["signature"])
         digest = statement["answer_sha256"]
-    except (KeyError, TypeError, ValueError):
-        return "the statement has no key, signature or digest"
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError):
+        raise ValueError("holds no disclosure statement with key and digest") from None
     if not signing.is_signed(key, signature, _bytes_of(content)):
-        return "the statement was changed: its signature is not that of its key"
-    if digest != digest_of(answers):
-        return "the sealed answer is not the one that the statement is about"
-    return ""
+        raise ValueError("the statement was changed: its key did not sign it")
+    if digest != digest_of(carried.parts_of(members, "answer")):
+        raise ValueError("the sealed answer is not the one that the statement is about")
+    if manifest is not None and not _is_of(statement, manifest):
+        raise ValueError(
+            "the statement is not signed by a site of this manifest, or is of another"
+        )
+    try:
+        forms = files_of(statement)
+    except (TemplateError, TypeError, AttributeError):
+        raise ValueError("holds a statement of another form") from None
+    for name, written in forms.items():
+        if members.get(name) != written:
+            raise ValueError(f"{name} was changed: it is not what the site signed")
+    return statement
+
+
+def _is_of(statement: Mapping[str, Any], manifest: Manifest) -> bool:
+    """Whether a statement was made under a manifest, with the key that it names."""
+    entry = manifest.sites.get(statement.get("site", ""))
+    is_same = statement.get("manifest") == manifest.fingerprint
+    return is_same and entry is not None and entry.key == statement["key"]
 
 
 def digest_of(answers: Sequence[bytes]) -> str:
@@ -82,14 +112,6 @@ def files_of(statement: Mapping[str, Any]) -> dict[str, bytes]:
         "DISCLOSURE.txt": text.encode(),
         "DISCLOSURE.html": page.encode(),
     }
-
-
-def read(path: Path) -> dict[str, Any]:
-    """Read a statement; raises ValueError if it is none."""
-    statement = json.loads(path.read_text())
-    if not isinstance(statement, dict):
-        raise ValueError("is no disclosure statement")
-    return statement
 
 
 def _bytes_of(statement: Mapping[str, Any]) -> bytes:

@@ -276,7 +276,7 @@ class ComponentsKind(StudyKind):
                 yield name, X
 
         folder = study.private(site)
-        files.write_features(folder / "projected.npz", people())
+        files.write_features(folder / "projected.npz", people(), self.layout)
         keep_people(study, config)
         files.write_table(folder / RUNS, nifti.RUNS, table)
         text = page.render_quality(site, rows, plots.norms(norms, bound), study)

@@ -19,6 +19,7 @@ from capeneuro.federation.ledger import (
     LedgerUnwritable,
     LedgerWithoutLocks,
 )
+from capeneuro.federation.manifest import Manifest, parse
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.rounds import Checkpoint, RoundFailed, RoundVoid
 from capeneuro.report import privacy_record, progress, sentences
@@ -67,7 +68,10 @@ def outcome(error: Exception) -> tuple[int, list[str]]:
         status = 3 if "budget" in codes else 2 if codes == {"refused"} else 1
         event = "the round failed"
         if isinstance(error, RoundVoid):
-            event = "a charged round is void and the promise pays for no other"
+            event = (
+                "a charged round is void and the promise pays for no other; begin a "
+                "study under another name"
+            )
         rules = {reason.partition(": ")[2] for reason in error.lost.values()}
         remedies = [f"; {RULES[rule]}" for rule in sorted(rules & RULES.keys())]
         return status, [f"{event}: {error}{''.join(remedies)}"]
@@ -169,7 +173,16 @@ def mechanism_of(
         Checkpoint(Path("private") / "_aggregator" / study.study),
         check=None if exact else check,
         gone=tuple(gone(study)),
+        mask_keys=_mask_keys(study),
     )
+
+
+def _mask_keys(study: StudyConfig) -> dict[str, bytes]:
+    """Keys of the sites' masks, as the aggregator's manifest has them."""
+    path = study.full_study.private("_aggregator") / "manifest.json"
+    if not (study.is_apart and path.exists()):
+        return {}
+    return parse(Manifest, path.read_bytes()).mask_offers(study.identity)
 
 
 def write_released(

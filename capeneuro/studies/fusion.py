@@ -3,6 +3,7 @@
 `prepare` and `reconstruct` run at one site; people's features and variates stay there.
 """
 
+import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -211,7 +212,7 @@ class FusionKind(StudyKind):
 
         folder = study.private(site)
         path = folder / "projected.npz"
-        files.write_features(path, people(), made_from=made_from(study))
+        files.write_features(path, people(), self.layout, made_from(study))
         keep_people(study, config)
         if epochs:
             files.write_table(folder / eeg.EPOCHS, eeg.EPOCHS_HEAD, epochs)
@@ -224,6 +225,12 @@ class FusionKind(StudyKind):
             fusion=study.fusion,
         )
         files.write_text(folder / "qc.html", text)
+
+    @property
+    def layout(self) -> str:
+        """Digest of the keys that a person's two views depend on, and their sizes."""
+        parts = super().layout, self.views.sizes
+        return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def reconstruct(self, sites: Sites, site: str) -> None:
         """Write the canonical variates of one site's people; they stay there.
@@ -251,22 +258,10 @@ class FusionKind(StudyKind):
         self, step: str, sites: Sites, threads: int = 1, reference: bool = False
     ) -> None:
         """Find the canonical directions of the two views, in the study's arm."""
-        study, S = self.study, len(self.study.sites)  # a row has S constants
+        study = self.study
         is_not_private = is_exact(study, reference)
         with in_process(study, sites, threads, is_not_private) as federation:
-            D, digest = sum(self.views.sizes), made_from(study)
-            for name in sites:  # before anything is spent
-                people = files.Features(study.private(name) / "projected.npz")
-                if people.made_from != digest:
-                    raise ConfigError(
-                        f"site {name}: its features are of other components than those "
-                        "that were released last; run `prepare` again"
-                    )
-                if (n_prepared := len(next(iter(people.values()))) - S) != D:
-                    raise ConfigError(
-                        f"site {name}: its prepared features are not the study's, "
-                        f"{n_prepared} against {D}; run `prepare` again"
-                    )
+            self.check_prepared(sites, made_from(study))  # before anything is spent
             self.release_all(federation, sites, reference)
 
     def release_all(

@@ -41,6 +41,11 @@ FORECAST = "forecast.json"
 NOISE, GAIN = "noise", "gain"
 # Agreement that private data must be foretold to add to a prior.
 LEAST_GAIN = 0.01
+# Numbers that the study file must give where sites are apart, and why.
+NOT_COUNTED = {
+    "people": "nobody counted them before the sites are asked",
+    "volumes": "nobody may count those of a person who is protected",
+}
 # Forecasts with more people, until noise drowns nothing; and most people.
 TRIES, MOST_PEOPLE = 6, 10**9
 
@@ -230,6 +235,22 @@ def gate(
         files.write_json(study.results / FORECAST, forecast.ratios)
 
 
+def check_stated(study: StudyConfig) -> None:
+    """Refuse a study across institutions that lacks a number which nobody may count.
+
+    Without it the aggregator would end the study before its first release, when all
+    sites have joined.
+    """
+    if study.arm == "non-private":
+        return
+    first = next(iter(study.full_study.members.values()))
+    try:
+        registry.of(first).forecast(names(first, {}), counted(first, {}))
+    except Unknown as error:
+        if error.missing[0] in NOT_COUNTED:
+            raise missing_number(first, error.missing[0]) from None
+
+
 def refuse_later_stages(study: StudyConfig, sites: Sites) -> None:
     """Refuse a stage where noise is foretold to drown a later one.
 
@@ -245,17 +266,13 @@ def refuse_later_stages(study: StudyConfig, sites: Sites) -> None:
 
 def missing_number(study: StudyConfig, key: str) -> ConfigError:
     """Error of a study file without a number that nobody may count."""
-    why = {
-        "people": "nobody counted them before the sites are asked",
-        "volumes": "nobody may count those of a person who is protected",
-    }
-    if key not in why:
+    if key not in NOT_COUNTED:
         return ConfigError(
             f"study {study.study}: space.mask: must be here to count the features"
         )
     return ConfigError(
-        f"study {study.study}: expected.{key}: must be given, for {why[key]}; write "
-        "the number that the study's protocol asks for"
+        f"study {study.study}: expected.{key}: must be given, for {NOT_COUNTED[key]}; "
+        "write the number that the study's protocol asks for"
     )
 
 

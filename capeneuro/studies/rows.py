@@ -475,7 +475,7 @@ class RowStudyKind(StudyKind):
 
         folder = study.private(site)
         path = folder / "projected.npz"
-        files.write_features(path, encoded(), self._layout, made_from(study))
+        files.write_features(path, encoded(), self.layout, made_from(study))
         keep_people(study, one_site(sites, site))
         if epochs:
             files.write_table(folder / eeg.EPOCHS, eeg.EPOCHS_HEAD, epochs)
@@ -497,17 +497,11 @@ class RowStudyKind(StudyKind):
         files.write_text(folder / "qc.html", text)
 
     @property
-    def _layout(self) -> str:
-        """Digest of the definition of prepared rows: names, bounds, target."""
+    def layout(self) -> str:
+        """Digest of the keys that rows depend on, with names and bounds of numbers."""
         shape = self.shape
         bounds = None if shape.bounds is None else shape.bounds.tolist()
-        parts = (
-            self.study.depends("prepare"),
-            shape.names,
-            bounds,
-            shape.norm_bound,
-            shape.longest,
-        )
+        parts = super().layout, shape.names, bounds, shape.norm_bound, shape.longest
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def reconstruct(self, sites: Sites, site: str) -> None:
@@ -538,16 +532,7 @@ class RowStudyKind(StudyKind):
         with in_process(
             study, sites, threads, is_exact(study, reference)
         ) as federation:
-            for name in sites:  # before anything is paid for
-                people = files.Features(study.private(name) / "projected.npz")
-                if (people.layout, people.made_from) != (
-                    self._layout,
-                    made_from(study),
-                ):
-                    raise ConfigError(
-                        f"site {name}: its prepared rows are not the study's; run "
-                        "`prepare` again"
-                    )
+            self.check_prepared(sites, made_from(study))  # before anything is spent
             self.release_all(federation, sites, reference)
 
     def release_all(

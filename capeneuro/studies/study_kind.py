@@ -1,12 +1,15 @@
 """Steps of every kind of study: a kind is one final class, made of a study file."""
 
+import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from capeneuro.config.errors import ConfigError
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import StudyConfig
+from capeneuro.data import files
 from capeneuro.federation.transport import Federation
 from capeneuro.studies.forecasts import Counts, Forecast
 from capeneuro.studies.sites import Sites
@@ -48,6 +51,38 @@ class StudyKind(ABC):
             for name, step in steps().items()
             if step.over != "arms" or name in self.result_files
         }
+
+    @property
+    def layout(self) -> str:
+        """Digest of the keys of the study file that prepared features depend on."""
+        return hashlib.sha256(self.study.depends("prepare").encode()).hexdigest()
+
+    def check_prepared(
+        self, site_names: Iterable[str], made_from: str | None = None
+    ) -> None:
+        """Refuse prepared features that are not those of the study as it is now.
+
+        Parameters
+        ----------
+        site_names
+            Sites whose features are here.
+        made_from
+            Digest of the released results that features must be made from; None: any.
+
+        Raises
+        ------
+        ConfigError
+            If a study file was changed after a site prepared its data.
+        """
+        # Privacy: a person's numbers in other places would be charged for nothing.
+        for name in site_names:
+            people = files.Features(self.study.private(name) / "projected.npz")
+            is_current = made_from in (None, people.made_from)
+            if people.layout != self.layout or not is_current:
+                raise ConfigError(
+                    f"site {name}: its prepared features are not those of the study as "
+                    "it is now; run `prepare` again"
+                )
 
     @abstractmethod
     def check_public_files(self) -> None:

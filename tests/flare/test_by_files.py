@@ -1,6 +1,7 @@
 """A study by files: the same results, whoever carries what, and nothing twice."""
 
 import contextlib
+import io
 import json
 import os
 import random
@@ -13,13 +14,16 @@ from pathlib import Path
 import by_files
 import parties
 import pytest
+import two_stages
 from by_files import WAITING, aggregate, answer, requests
 from kinds import KINDS, write_kind
 from parties import SITES, STUDY
 from tiny_study import command, edit
 
 from capeneuro.config import load
+from capeneuro.data import files
 from capeneuro.federation import folder
+from capeneuro.federation.entries import ReleaseLine
 from capeneuro.federation.ledger import Ledger
 from capeneuro.flare import joining
 from capeneuro.privacy import accounting
@@ -113,7 +117,7 @@ def test_components_by_files_and_what_each_file_discloses(root, capsys):
     parties.assert_same_results(root)
     spent = 0.0
     for number in range(1, 4):
-        path = root / SITES[0] / f"tiny-{number}.answer.zip"
+        path = root / SITES[0] / f"tiny-{number}.{SITES[0]}.answer.zip"
         members = folder.read_zip(path, folder.ANSWER)
         told = json.loads(members["DISCLOSURE.json"])
         text, page = (members[f"DISCLOSURE.{x}"].decode() for x in ("txt", "html"))
@@ -138,24 +142,36 @@ def test_components_by_files_and_what_each_file_discloses(root, capsys):
     assert told["left"] == 0
 
 
-@pytest.mark.parametrize("part", ["2-release.answer", "DISCLOSURE.json", "signature"])
+@pytest.mark.parametrize(
+    "part",
+    ["2-release.answer", "DISCLOSURE.json", "signature", "DISCLOSURE.html", "[]"],
+)
 def test_a_changed_answer_or_statement_does_not_verify(root, tmp_path, capsys, part):
     aggregate(root)
     assert answer(root, SITES[0], requests(root, SITES[0])[0]) == 0
-    path = root / SITES[0] / "tiny-1.answer.zip"
+    path = root / SITES[0] / f"tiny-1.{SITES[0]}.answer.zip"
     members = folder.read_zip(path, folder.ANSWER)
+    told = json.loads(members["DISCLOSURE.json"])
     if part == "2-release.answer":
         members[part] = members[part][:-1] + bytes([members[part][-1] ^ 1])
+    elif part == "DISCLOSURE.html":  # the page that people read
+        members[part] = members[part].replace(b"random noise", b"nothing")
     else:
-        told = json.loads(members["DISCLOSURE.json"])
         key = "spent" if part == "DISCLOSURE.json" else "signature"
         told[key] = "0" * len(told[key])
-        members["DISCLOSURE.json"] = json.dumps(told).encode()
+        text = part if part == "[]" else json.dumps(told)
+        members["DISCLOSURE.json"] = text.encode()
     folder.write_zip(tmp_path / "x.zip", members)
     capsys.readouterr()
     assert command("privacy", "verify", str(tmp_path / "x.zip")) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "changed" in line or "not the one" in line
+    assert any(why in line for why in ("changed", "not the one", "no disclosure"))
+    manifest = root / "aggregator/manifest.json"
+    verify = "privacy", "verify", str(path), "--manifest"
+    assert command(*verify, str(manifest)) == 0
+    other = json.loads(manifest.read_text()) | {"ends": "2999-01-01"}
+    (tmp_path / "other.json").write_text(json.dumps(other))
+    assert command(*verify, str(tmp_path / "other.json")) == 2
 
 
 def test_two_visits_entry_then_approval_and_answer_in_one(tmp_path, capsys):
@@ -191,15 +207,15 @@ def test_two_visits_entry_then_approval_and_answer_in_one(tmp_path, capsys):
 def test_keys_end_with_the_study_and_answers_stay_the_same(root):
     carried(root)
     (name, *_) = SITES
-    request = sorted((root / name).glob("tiny-3.request.zip"))[0]
-    before = (root / name / "tiny-3.answer.zip").read_bytes()
+    request = sorted((root / name).glob(f"tiny-3.{SITES[0]}.request.zip"))[0]
+    before = (root / name / f"tiny-3.{SITES[0]}.answer.zip").read_bytes()
     assert len(kept(root, name)) == 1
     (ending,) = requests(root, name)
     assert answer(root, name, ending) == 0
     assert kept(root, name) == []
     with contextlib.chdir(root / name):
         assert command("answer", request.name, "--yes") == 0
-    assert (root / name / "tiny-3.answer.zip").read_bytes() == before
+    assert (root / name / f"tiny-3.{SITES[0]}.answer.zip").read_bytes() == before
     # Also from the ledger alone; sealed anew, it holds the same.
     shutil.rmtree(root / name / "private" / name / "tiny/answers")
     with contextlib.chdir(root / name):
@@ -227,11 +243,14 @@ def test_files_of_all_sorts_in_the_folder_do_not_stop_the_study(root, capsys):
     for name in SITES:
         assert answer(root, name, requests(root, name)[0]) == 0
     mail = root / "mail"
-    good = mail / f"from-{SITES[0]}" / "tiny-1.answer.zip"
+    good = mail / f"from-{SITES[0]}" / f"tiny-1.{SITES[0]}.answer.zip"
     shutil.copy(good, mail / "twice and renamed (1).zip")
     good.rename(mail / "x.zip")
     (mail / "cut.zip").write_bytes((mail / "x.zip").read_bytes()[:-20])
     (mail / "empty.zip").write_bytes(b"")
+    deep = {"answer.json": b"[" * 200_000}
+    folder.write_zip(mail / "deep.zip", deep)
+    shutil.copy(root / SITES[1] / f"tiny-1.{SITES[1]}.request.zip", mail)
     members = folder.read_zip(mail / "x.zip", folder.ANSWER)
     approval = {"name": SITES[0], "manifest": "0" * 64, "signature": "00"}
     odd = {**members, "approval.json": json.dumps(approval).encode()}
@@ -240,6 +259,7 @@ def test_files_of_all_sorts_in_the_folder_do_not_stop_the_study(root, capsys):
     assert aggregate(root) == WAITING
     out = capsys.readouterr().out
     assert "tiny-2" in out and "cut.zip: left aside" in out
+    assert "deep.zip: left aside" in out and "is a request for a site" in out
     # The first answers again, in place of the second.
     for name in SITES[1:]:
         assert answer(root, name, requests(root, name)[0]) == 0
@@ -256,7 +276,7 @@ def test_two_copies_of_a_site_that_answer_are_noticed(root, capsys):
         edit(f"{name}.yaml", "seed", 6)
         shutil.copy(path, path.name)
         assert command("answer", path.name, "--yes") == 0
-        shutil.copy("tiny-1.answer.zip", root / "mail/copy.zip")
+        shutil.copy(f"tiny-1.{SITES[0]}.answer.zip", root / "mail/copy.zip")
     for site in SITES:
         assert answer(root, site, requests(root, site)[0]) == 0
     assert aggregate(root) == 2
@@ -271,6 +291,84 @@ def test_a_site_that_is_gone_is_given_up_by_name(root, capsys):
     assert "too few" in capsys.readouterr().err
     assert aggregate(root, "--gone", "nobody", "--reason", "x") == 2
     assert aggregate(root, "--gone", SITES[2]) == 2
+
+
+def test_a_site_is_not_given_up_where_that_ends_the_study(tmp_path, capsys):
+    """A release that nobody pays for again: the site is waited for after all."""
+    root, names = tmp_path / "root", [f"site-{i}" for i in range(5)]
+    keys = {"federation": "files", "n_colluding": 1, "spatial": True}
+    parties.write_parties(root, 1, names, **keys)
+    (root / "mail").mkdir()
+    assert aggregate(root) == WAITING
+    for name in names[:4]:
+        assert answer(root, name, requests(root, name)[0]) == 0
+    assert aggregate(root, "--gone", names[4], "--reason", "its server burnt") == 3
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{names[4]} was not given up" in line and "another name" in line
+    # It is back.
+    assert answer(root, names[4], requests(root, names[4])[0]) == 0
+    assert aggregate(root) == 0
+    record = json.loads((root / "aggregator/results/tiny/privacy.json").read_text())
+    assert record["given_up"] == {}
+    assert [parties.n_charged(root, name) for name in names] == [1] * 5
+
+
+def test_a_manifest_is_not_replaced_once_requests_are_out(root, capsys):
+    assert aggregate(root) == WAITING
+    entries = [str(root / name / f"{name}.entry.json") for name in SITES]
+    with contextlib.chdir(root / "aggregator"):
+        Path("private/_aggregator/tiny/approvals.json").unlink()
+        assert command("federation", "manifest", STUDY, *entries) == 2
+    assert "requests of it are out" in capsys.readouterr().err
+
+
+def test_features_that_were_prepared_for_another_study_file_are_not_charged(
+    tmp_path, capsys
+):
+    """Places of the sites are numbers of a row; other places are another table."""
+    root = tmp_path / "root"
+    write_open(root, "contrast")
+    parties.join_all(root)
+    assert aggregate(root) == WAITING
+    (name, *_) = SITES
+    path = root / name / "private" / name / "contrast/projected.npz"
+    people = files.Features(path)
+    files.write_features(path, {**people}.items(), "another", people.made_from)
+    assert answer(root, name, requests(root, name)[0]) == 2
+    assert "run `prepare` again" in capsys.readouterr().err
+    assert parties.n_charged(root, name) == 0
+
+
+def test_what_the_promise_does_not_pay_for_is_refused_before_a_yes(root, capsys):
+    assert aggregate(root) == WAITING
+    (name, *_) = SITES
+    ledger = book(root, name)
+    with contextlib.chdir(root / name):
+        study = load.load_study(STUDY)
+        charge = {"study": study.identity, "site": name, "unit": study.budget.unit}
+        charge |= {"arm": "cape", "n_colluding": 1, "survivor_threshold": 3}
+        lineage = joining.approved(study, name).root
+        line = ReleaseLine(**charge, lineage=lineage, mu=study.promise.mu)
+        ledger.charge("1" * 64, ["sub-00"], line, b"")
+    n = parties.n_charged(root, name)
+    assert answer(root, name, requests(root, name)[0]) == 3
+    assert "under another name" in capsys.readouterr().err
+    assert parties.n_charged(root, name) == n
+
+
+def test_nobody_at_the_terminal_is_told_to_say_yes_by_an_option(
+    root, capsys, monkeypatch
+):
+    assert aggregate(root) == WAITING
+    (name, *_) = SITES
+    path = shutil.copy(requests(root, name)[0], root / name)
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    with contextlib.chdir(root / name):
+        assert command("answer", path) == 2
+        assert "--yes: nobody is at a terminal" in capsys.readouterr().err
+        monkeypatch.setattr("sys.stdin", io.StringIO("no\n"))
+        assert command("answer", path) == 1
+    assert parties.n_charged(root, name) == 0
 
 
 @pytest.mark.slow
@@ -413,3 +511,41 @@ def test_killed_between_charging_and_writing_the_answer(root, monkeypatch, at):
     by_files.run(root)
     parties.assert_same_results(root)
     assert {parties.n_charged(root, site) for site in SITES} == {3}
+
+
+def test_stages_by_files_are_those_of_one_process(tmp_path, capsys):
+    """The second stage is prepared from what the first released; sites get it."""
+    root = tmp_path / "root"
+    two_stages.write_parties(root, "files")
+    (root / "mail").mkdir()
+    before = ""
+    for stage in ("components", "contrast"):
+        with contextlib.chdir(root / "together"):
+            for name in SITES if before else ():
+                about = "--stage", stage, "--site", name
+                assert command("prepare", STUDY, *about) == 0
+            steps = registry.of(load.load_study(STUDY, stage)).result_files
+            for step in steps:
+                assert command(step, STUDY, "--stage", stage) == 0
+        for name in SITES if before else ():
+            there = root / name / "results/tiny" / before
+            shutil.copytree(root / "aggregator/results/tiny" / before, there)
+            with contextlib.chdir(root / name):
+                about = "--stage", stage, "--site", name
+                assert command("prepare", STUDY, *about) == 0
+        status = aggregate(root)
+        here, there = (
+            root / who / "results/tiny" / stage for who in ("aggregator", "together")
+        )
+        while status == WAITING and not all(
+            (here / n).exists() for n in steps.values()
+        ):
+            for name in SITES:
+                for path in requests(root, name):
+                    assert answer(root, name, path) == 0
+            status = aggregate(root)
+        for file in steps.values():
+            assert (here / file).read_bytes() == (there / file).read_bytes(), file
+        before = stage
+    assert status == 0
+    assert [parties.n_charged(root, name) for name in SITES] == [3, 3, 3]

@@ -28,6 +28,7 @@ from capeneuro.federation import ledger_backup
 from capeneuro.federation.entries import ReleaseLine
 from capeneuro.federation.manifest import Manifest
 from capeneuro.flare import joining
+from capeneuro.studies import registry
 from capeneuro.studies import sites as site_files
 
 HUB = "aggregator"
@@ -38,6 +39,7 @@ def write_party(root: Path, name: str, n_sites: int = 3) -> None:
     (root / name).mkdir(parents=True)
     content = study_content(n_sites) | {"federation": "nvflare"}
     content["score"] = {"reference": False}
+    content["expected"] = {"people": 2 * n_sites, "volumes": 12}
     (root / name / STUDY).write_text(yaml.safe_dump(content))
     write_image(root / name / content["space"]["mask"], np.ones((SIDE,) * 3))
     if name != HUB:
@@ -638,7 +640,8 @@ def test_a_site_says_the_same_of_itself_after_a_revision(joined):
     said, before = [], manifest_of(joined)
     with at(joined, "site-0") as study:
         path = study.private("site-0") / "projected.npz"
-        files.write_features(path, [("ann", np.ones((5, 6), "f4"))])
+        layout = registry.of(study).layout
+        files.write_features(path, [("ann", np.ones((5, 6), "f4"))], layout)
     after = revise(joined, "another contact")
     assert after.fingerprint != before.fingerprint
     for manifest in (before, after):

@@ -1,6 +1,7 @@
 """Lies, set-back sites and sites that are gone, where every site must answer."""
 
 import shutil
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,10 +31,12 @@ from capeneuro.federation.rounds import (
 )
 from capeneuro.federation.secagg import one_exchange
 from capeneuro.federation.site import Site
+from capeneuro.privacy import accounting
 
 D = 128  # features, so 8,256 numbers of second moments
 NAMES = [f"site{i}" for i in range(4)]
 PARAMETERS = {"norm_bound": 1.0, "clip": 1.0}
+TASKS = ("describe", "mask_key", "release")
 Sites = dict[str, Site]
 
 
@@ -268,12 +271,12 @@ def test_a_lie_about_a_void_request_needs_a_smaller_roster():
     told = agree(sites, first)
     for name in NAMES:
         sites[name].answer("release", told[name])
-    lie = request(sites, round=1, void=digest(first))
+    lie = request(sites, round=1, void=[digest(first)])
     reply = sites["site0"].answer("release", agree(sites, lie)["site0"])
     assert reply == {"error": "refused", "rule": "a release that was not given up"}
     fewer = {n: sites[n] for n in NAMES[:3]}
     for number in (1, 2):  # and it is the last one
-        form = {"round": number, "void": digest(first), "after": ""}
+        form = {"round": number, "void": [digest(first)], "after": ""}
         asked = request(fewer, **form)
         keys = mask_keys(sites, asked)
         reply = sites["site0"].answer("release", {"request": asked, "mask_keys": keys})
@@ -284,10 +287,91 @@ def test_what_was_named_void_ahead_is_not_answered_afterwards():
     """Else its sum would be missing from what all sites remember."""
     sites = people()
     later = request(sites, round=4)
-    first = request(sites, round=3, void=digest(later))
+    first = request(sites, round=3, void=[digest(later)])
     for asked, rule in ((first, None), (later, "a release that was given up")):
         reply = sites["site0"].answer("release", agree(sites, asked)["site0"])
         assert reply.get("rule") == rule
+
+
+def test_two_releases_are_not_given_up_for_one_site():
+    """Each that all leave out of what they remember costs the aggregator a site."""
+    sites, asked = people(), []
+    for number in range(2):
+        after = asked[-1] if asked else ""
+        form = request(sites, round=number, after=after)
+        asked.append(digest(form))
+        told = agree(sites, form)
+        assert "masked" in sites["site0"].answer("release", told["site0"])
+    fewer = {n: sites[n] for n in NAMES[:3]}
+    for void, rule in (
+        (asked, "a release that was not given up"),
+        (["0" * 64, asked[0]], "a release that was not given up"),
+        (asked[1:], None),
+    ):
+        form = request(fewer, round=2, void=void)
+        keys = mask_keys(sites, form)
+        reply = sites["site0"].answer("release", {"request": form, "mask_keys": keys})
+        assert reply.get("rule") == rule
+    # And who was given up does not come back in that stage.
+    form = request(sites, round=3, after=asked[0])
+    reply = sites["site0"].answer("release", agree(sites, form)["site0"])
+    assert reply == {"error": "refused", "rule": "a site that was given up"}
+
+
+@pytest.mark.parametrize("lost", [[], ["site0", "site1"], NAMES], ids=str)
+def test_two_sites_that_are_given_up_in_one_round(lost):
+    """Whoever answered the round in between: the others go on."""
+    names = [f"site{i}" for i in range(10)]
+    sites = make_sites([1] * 10, 2, 2, roster=dict.fromkeys(names))
+    checkpoint = Checkpoint()
+
+    def ask(gone: tuple[str, ...], absent: list[str], number: int):
+        form = {"n_releases": 9, "checkpoint": checkpoint, "gone": gone}
+        mechanism = make_mechanism("cape", n_colluding=3, **form)
+        federation = Faulty(sites, [Fault("lose request", "release", absent)])
+        return mechanism.answer(federation, "second_moment", PARAMETERS, number)
+
+    ask((), [], 0)
+    with pytest.raises(RoundFailed):
+        ask((), ["site9", "site1"], 1)
+    with pytest.raises(RoundFailed):
+        ask(("site9",), [*lost, "site8"], 1)
+    for number in (1, 2):
+        release = ask(("site9", "site8"), [], number)
+        assert release.survivors == tuple(names[:8])
+
+
+@pytest.mark.parametrize("is_charged", [False, True])
+def test_new_mask_keys_end_a_study_of_one_release_only_if_it_was_charged(is_charged):
+    """Whose sites joined anew: as long as nobody answered, the promise pays."""
+    sites, checkpoint = make_sites([2] * 3, 2, 2), Checkpoint()
+    settings = {"n_releases": 1, "checkpoint": checkpoint}
+    absent = NAMES[1 if is_charged else 0 : 3]
+    lost = Faulty(sites, [Fault("lose request", "release", absent)])
+    with pytest.raises(RoundFailed):
+        make_mechanism("cape", **settings).answer(lost, "second_moment", PARAMETERS)
+    epsilon = accounting.epsilon_from_mu(0.25, 1e-5) * 1.001
+    promise = accounting.Budget(epsilon, 1e-5, "subject", "replace-one", 0)
+    for i, site in enumerate(sites.values()):
+        site._mask_key = bytes([i + 1]) * 32
+        site._pair_secrets.clear()
+        site._limits = replace(site._limits, promise=promise)
+    later = make_mechanism("cape", **settings)
+    if is_charged:
+        with pytest.raises(RoundFailed, match="beyond the study's promise"):
+            later.answer(Faulty(sites), "second_moment", PARAMETERS)
+        return
+    assert later.answer(Faulty(sites), "second_moment", PARAMETERS).n_units == 6
+    assert [r["survivors"] for r in later.releases] == [[*sites]]
+    assert [len(charges(site)) for site in sites.values()] == [1, 1, 1]
+
+
+def test_a_site_that_was_given_up_before_any_release_is_in_none():
+    sites = make_sites([1, 2, 3, 4], 2, 2)
+    mechanism = make_mechanism("cape", gone=("site3",))
+    lost = Faulty(sites, [Fault("lose request", task, ["site3"]) for task in TASKS])
+    release = mechanism.answer(lost, "second_moment", PARAMETERS)
+    assert release.survivors == tuple(NAMES[:3]) and release.n_units == 6
 
 
 @pytest.mark.parametrize("arm", COOPERATIVE_ARMS)

@@ -173,7 +173,7 @@ def test_a_changed_stage_is_another_and_the_others_still_count(chain, capsys):
     run("components", "validate", "prepare", "pca", "ica")
     about = STUDY, "--stage", "contrast"
     assert command("contrast", *about) == 2
-    assert "its prepared rows are not the study's" in capsys.readouterr().err
+    assert "its prepared features are not those of the study" in capsys.readouterr().err
     run("contrast", "prepare", "contrast")
 
 

@@ -779,7 +779,9 @@ def test_rows_prepared_for_another_order_of_sites_are_refused(folder, monkeypatc
         registry.of(study).prepare(sites, name)
     turned = study.model_copy(update={"sites": study.sites[::-1]})
     assert turned.depends("prepare") != study.depends("prepare")
-    with pytest.raises(ConfigError, match="prepared rows are not the study's"):
+    with pytest.raises(
+        ConfigError, match="prepared features are not those of the study"
+    ):
         registry.of(turned).release("regression", load_sites(turned))
 
 

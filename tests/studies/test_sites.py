@@ -27,6 +27,7 @@ def apart(tmp_path, monkeypatch) -> Path:
     write_study(tmp_path)
     edit(STUDY, "federation", "nvflare")
     edit(STUDY, "score.reference", False)
+    edit(STUDY, "expected", {"people": 6, "volumes": 12})
     return tmp_path
 
 

@@ -34,6 +34,7 @@ def write_parties(
     n_rounds: int,
     names=SITES,
     prior: bool = False,
+    spatial: bool = False,
     federation: str = "nvflare",
     **keys: object,
 ) -> None:
@@ -41,7 +42,8 @@ def write_parties(
 
     Together, its steps run in this process; noise is fixed, so the results must be
     the same to the last bit wherever the sites work. ``keys`` of its budget; with
-    ``prior`` it starts from what these very people tell.
+    ``spatial`` one second moment is all that is released; with ``prior`` it starts
+    from what these very people tell.
     """
     together = root / "together"
     together.mkdir(parents=True)
@@ -55,12 +57,13 @@ def write_parties(
         edit(STUDY, "expected", {"people": 2 * len(names), "volumes": 12})
         edit(STUDY, "score.reference", False)
         edit(STUDY, "ica.n_rounds", n_rounds)
+        if spatial or prior:
+            edit(STUDY, "ica", {"independence": "spatial"})
         if prior:
             about = "--out", "prior.npz", "--source", "these people"
             assert command("prior", STUDY, *about) == 0
             said = {"file": "prior.npz", "source": "these very people"}
             edit(STUDY, "prior", said)
-            edit(STUDY, "ica", {"independence": "spatial"})
             edit(STUDY, "accept", [*ACCEPT, {**ACCEPT[0], "rule": "gain"}])
         assert command("validate", STUDY) == 0
         for name in names:
