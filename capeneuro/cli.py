@@ -690,7 +690,16 @@ def _manifest(options: argparse.Namespace) -> None:
     print(joining.summary(manifest))
     print(
         f"\npublish this fingerprint where all sites can read it:\n  "
-        f"{manifest.fingerprint}\nsend manifest.json to every site, which types\n"
+        f"{manifest.fingerprint}"
+    )
+    if study.federation == "files":
+        print(
+            "it rides with the first requests, which sites approve and answer in one:\n"
+            f"  capeneuro aggregate {options.study} --folder DIR"
+        )
+        return
+    print(
+        "send manifest.json to every site, which types\n"
         f"  capeneuro join {options.study} --site NAME --manifest manifest.json "
         "--fingerprint ..."
     )
@@ -1031,7 +1040,7 @@ def commands() -> Iterator[Command]:
     yield Command(site, _site_arguments, f"{study} --site site-1 --kit kits/site-1")
     kits = "--kit kits/server --lead kits/lead"
     yield Command(aggregate, _aggregate_arguments, f"{study} {kits}")
-    yield Command(answer, _answer_arguments, "demo-1.request.zip")
+    yield Command(answer, _answer_arguments, "carried-1.north.request.zip")
     yield Command(ask, _ask_arguments, "results/contrast '~ diagnosis + age'")
 
 

@@ -61,12 +61,19 @@ GUESS = {
     "{share:.0f} times in 100, over all files of the study; tossing a coin 50 times.",
 }
 UNITS = {"subject": "person", "sample": "volume of a person"}
+# Public numbers of units, exact, by what the promise is of.
+COUNTED = {"subject": "people", "sample": "volumes of people"}
 BESIDE = (
-    "The number of people in this site's data, exact, not hidden by noise; public "
+    "The number of {units} in this site's data, exact, not hidden by noise; public "
     "keys, which are not secret; the site's digital signature, and its approval of the "
     "study agreement."
 )
+OPEN = (
+    "None: the study says that the data are simulated or public, and exact numbers "
+    "leave. If this site has data of patients, do not send the file."
+)
 NO_ROW = "No person's row is among them."
+ONE_ROW = "They are of the only one in this site's data."
 
 
 # --- at the aggregator ---------------------------------------------------------------
@@ -415,6 +422,12 @@ def _opened(visit: Visit) -> list[tuple[str, Message]]:
     return opened
 
 
+def _is_over(visit: Visit) -> bool:
+    """Whether a request says that the study is finished."""
+    _, greeting = _opened(visit)[0]
+    return bool(greeting.get("done"))
+
+
 def _tasks(visit: Visit) -> list[str]:
     return [task for task, _ in _opened(visit)]
 
@@ -446,6 +459,11 @@ def _lines(visit: Visit, stage: StudyConfig, releases: Sequence[Request]) -> lis
             cost = "answered before, costs nothing"
         lines.append(f"  {_words(request)}: {cost}")
     question = f"study {visit.study.study!r} asks {visit.name} for"
+    if not lines and _is_over(visit):
+        return [
+            f"study {visit.study.study!r} is over; {visit.name} deletes the key of its "
+            "masks, so that a later theft opens no sum"
+        ]
     if not lines:
         return [f"{question} nothing of its people's data"]
     total = accounting.epsilon_from_mu(_after(visit, stage, new), promise.delta)
@@ -523,17 +541,23 @@ def _statement(
     delta, share = promise.delta, 100 * accounting.attack_accuracy_bound(promise.mu)
     guess = GUESS[promise.unit].format(share=share)
     left = round(100 * max(0.0, 1 - (spent / promise.mu) ** 2))
-    sizes = [f"{row['size']:,}" for row in arrays]
-    lists = f"{len(arrays)} list{'s' * (len(arrays) > 1)} of {' and '.join(sizes)}"
+    units = COUNTED[promise.unit]
+    sizes = " and ".join(f"{row['size']:,}" for row in arrays)
+    lists = f"{len(arrays)} list{'s' * (len(arrays) > 1)} of {sizes}"
+    brief = f"No list of numbers leaves, but the number of {units} of the site."
     if is_exact:
         brief = f"{lists} exact numbers leave, of open data, without privacy."
     elif arrays:
         brief = (
             f"{lists} numbers leave, with random noise added or scrambled, and the "
-            f"number of people. None describes a single person. {guess}"
+            f"number of {units}. Noise hides each single person. {guess}"
         )
-    else:
-        brief = "No number of any person leaves, but the number of people of the site."
+    text = (
+        f"For one {UNITS[promise.unit]}: epsilon {promise.epsilon:g} (the privacy "
+        f"budget; smaller is safer), delta {delta:g} (the bound may be missed with a "
+        f"chance of about 1 in {1 / delta:,.0f}). It holds even if {stage.adversary} "
+        "put together all that they see; it does not cover more sites than that."
+    )
     seats = {"independent": "sits at none of them", None: "may sit at one of them"}
     return {
         "format": 1,
@@ -552,24 +576,21 @@ def _statement(
         "asked": [_words(a.request) for a in answered],
         "arrays": arrays,
         "brief": brief,
-        "beside": BESIDE,
+        "beside": BESIDE.format(units=units),
         "promise": {
             "epsilon": f"{promise.epsilon:g}",
             "delta": f"{delta:g}",
             "unit": promise.unit,
             "adversary": stage.adversary,
-            "guess": guess,
-            "text": f"For one {UNITS[promise.unit]}: epsilon {promise.epsilon:g} (the "
-            f"privacy budget; smaller is safer), delta {delta:g} (the bound may be "
-            f"missed with a chance of about 1 in {1 / delta:,.0f}). It holds even if "
-            f"{stage.adversary} put together all that they see; it does not cover "
-            "more sites than that.",
+            "guess": "" if is_exact else guess,
+            "text": OPEN if is_exact else text,
         },
         "spends": f"{accounting.epsilon_from_mu(spends, delta):.3g}",
         "spent": f"{accounting.epsilon_from_mu(spent, delta):.3g}",
         "left": left,
         "left_words": f"{left}% of it is left" if left else "all of it is used",
         "ceiling": f"{site.epsilon:g}",
+        "is_exact": is_exact,
         "is_repeat": bool(answered) and not new,
         "request_sha256": carried.digest_of_parts(visit.parts),
         "answer_sha256": disclosure.digest_of(sealed),
@@ -586,11 +607,14 @@ def _arrays(answered: Answered, name: str) -> list[dict[str, Any]]:
     # Public numbers: the very least and largest would be told to who carries the file.
     reach = largest_contribution(request.parameters)
     reach += noise.LARGEST * (gamma**0.5 + sigma2**0.5)
-    words, deviation = _words(request), (gamma + sigma2) ** 0.5
+    words = _words(request)
     for kind in ("noisy", "masked"):
         x = answered.reply.get(kind)
         if x is None:
             continue
+        # The zero-sum noise alone is what cape masks, all of it what secure_sum does.
+        is_part = kind == "masked" and request.arm == "cape"
+        deviation = (sigma2 if is_part else gamma + sigma2) ** 0.5
         if kind == "noisy":
             title = f"{words}: this site's numbers, with random noise added"
             text = (
@@ -603,7 +627,7 @@ def _arrays(answered: Answered, name: str) -> list[dict[str, Any]]:
         else:
             title = f"{words}: this site's numbers, with random noise, scrambled"
             stays = "; the noise of all sites stays in it"
-            if request.arm == "cape":
+            if is_part:
                 title = "A part of that noise, scrambled"
                 stays = "; it takes this part away, and enough noise stays"
             text = (
@@ -611,7 +635,9 @@ def _arrays(answered: Answered, name: str) -> list[dict[str, Any]]:
                 f"the lists of all sites removes the scrambling{stays}."
             )
         title = f"{title[0].upper()}{title[1:]}"
-        row = {"name": kind, "title": title, "text": f"{text} {NO_ROW}"}
+        is_alone = request.roster[name].n_units == 1
+        text += f" {ONE_ROW if is_alone else NO_ROW}"
+        row = {"name": kind, "title": title, "text": text}
         rows.append({**row, "size": int(x.size), "deviation": f"{deviation:.3g}"})
     return rows
 

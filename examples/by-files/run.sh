@@ -49,15 +49,16 @@ at lead aggregate study.yaml --folder "$work/mail" || [ $? = 4 ]
 
 echo "== second visit: each hospital approves and answers; a person reads and carries"
 for site in $sites; do
-    carry "$work/mail/to-$site/carried-1.request.zip" "$work/$site"
-    at "$site" answer carried-1.request.zip --fingerprint "$fingerprint" --yes
-    cat "$work/$site/carried-1.DISCLOSURE.txt"
+    carry "$work/mail/to-$site/carried-1.$site.request.zip" "$work/$site"
+    at "$site" answer "carried-1.$site.request.zip" --fingerprint "$fingerprint" --yes
+    cat "$work/$site/carried-1.$site.DISCLOSURE.txt"
     mkdir "$work/mail/from-$site"
-    carry "$work/$site/carried-1.answer.zip" "$work/mail/from-$site"
+    carry "$work/$site/carried-1.$site.answer.zip" "$work/mail/from-$site"
 done
 
 echo "== the lead: every answer is there"
-at lead privacy verify "$work/mail/from-north/carried-1.answer.zip"
+at lead privacy verify "$work/mail/from-north/carried-1.north.answer.zip" \
+    --manifest manifest.json
 at lead aggregate study.yaml --folder "$work/mail"
 echo "The report: $work/lead/results/carried/report.html"
-echo "What left:  $work/north/carried-1.DISCLOSURE.html"
+echo "What left:  $work/north/carried-1.north.DISCLOSURE.html"
