@@ -36,6 +36,8 @@ contrasts
     Many outcomes on few covariates: group contrasts over sites.
 questions
     Linear questions to released moments, asked afterwards.
+site_effects
+    Sites as a random effect, from released constants of sites.
 model_order
     How many components a released spectrum supports.
 shrinkage

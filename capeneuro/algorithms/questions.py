@@ -29,10 +29,13 @@ from capeneuro.algorithms.designs import Effect, scales
 from capeneuro.linalg import TINY
 
 LEVEL = 0.05
+# Of a one-sided test at that level, in standard errors.
+ONE_SIDED = float(scipy.stats.norm.isf(LEVEL))
 TERM = re.compile(
     r"\s*(?P<sign>[+-]?)\s*(?:(?P<times>\d+(?:\.\d+)?)\s*\*\s*)?"
     r"(?P<name>[^\W\d][\w.]*(?:\[[^\]]*\])?(?::[^\W\d][\w.]*(?:\[[^\]]*\])?)*)\s*"
 )
+RANDOM_SITES = re.compile(r"\(\s*1\s*\|\s*site\s*\)")
 REFERENCE = re.compile(r"([^\W\d][\w.]*)(?:\[([^\]]*)\])?")
 
 
@@ -73,6 +76,8 @@ class LinearAnswer:
         each outcome, (d,).
     wide
         Standard errors that the simultaneous interval has to each side.
+    deviations, deviation_error
+        Of outcomes within groups, (d,), and their standard error, over them.
     """
 
     names: list[str]
@@ -81,6 +86,33 @@ class LinearAnswer:
     p_values: np.ndarray
     together: np.ndarray
     wide: float
+    deviations: np.ndarray
+    deviation_error: float
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Combinations over the deviation of the outcome, (m, d)."""
+        return self.effects / self.deviations
+
+    @property
+    def largest_sizes(self) -> np.ndarray:
+        """Bounds of sizes, of which larger ones are excluded at 5%, (m, d).
+
+        By two one-sided tests, which make it equivalent to nothing [Schuirmann 1987].
+        """
+        of_deviation = self.sizes * self.deviation_error
+        errors = np.hypot(self.errors / self.deviations, of_deviation)
+        return np.abs(self.sizes) + ONE_SIDED * errors
+
+    @property
+    def is_certain(self) -> np.ndarray:
+        """Whether one is not zero, whatever else was asked of all outcomes, (m, d)."""
+        return np.abs(self.effects) > self.wide * self.errors
+
+    @property
+    def is_certain_alone(self) -> np.ndarray:
+        """Whether one is not zero if it was the only question, (m, d)."""
+        return np.abs(self.effects) > WIDTH * self.errors
 
     @property
     def intervals(self) -> np.ndarray:
@@ -138,6 +170,20 @@ def parse(question: str, moments: ReleasedMoments) -> Question:
     return Question(moments, names, np.array(rows), True, n_columns)
 
 
+def without_random_sites(question: str) -> tuple[str, bool]:
+    """Take a random effect of sites off a question, and tell whether it had one.
+
+    Parameters
+    ----------
+    question
+        As in the text above; ``~ age + (1|site)``, as in lme4, has one.
+    """
+    formula, n = RANDOM_SITES.subn("", question)
+    if not n:
+        return question, False
+    return re.sub(r"[~+]\s*\+", lambda match: match[0][0], formula).rstrip("+ "), True
+
+
 def answer(question: Question) -> LinearAnswer:
     """Answer a question; post-processing.
 
@@ -165,6 +211,8 @@ def answer(question: Question) -> LinearAnswer:
         p_values=2 * scipy.stats.t.sf(z, d),
         together=_together(fit, joined),
         wide=float(widest),
+        deviations=combinations.within_group_sd,
+        deviation_error=combinations.deviation_error,
     )
 
 

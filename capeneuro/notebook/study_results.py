@@ -10,6 +10,7 @@ from capeneuro.config.load import every_kind
 from capeneuro.config.sections import is_cifti
 from capeneuro.data import cifti, files, nifti
 from capeneuro.data.tables import open_table
+from capeneuro.studies import ask as questions
 
 # Files of a study's results by the names that readers use; the first that is there.
 COMPONENTS = (
@@ -112,6 +113,30 @@ dict of numpy.ndarray
         unit = "z" if self._path("zscores") else ""
         title = f"component {component}"
         return plots.component_map(path, component - 1, title, unit=unit)
+
+    def ask(self, question: str) -> Any:
+        """Answer a question from what was released; no privacy is spent.
+
+        Parameters
+        ----------
+        question
+            As of ``capeneuro ask``: ``"~ age + sex"``, ``"dose[2] - dose[1]"``.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row for each combination and outcome; the sentences that go with them
+            are in ``attrs["lines"]``.
+
+        Raises
+        ------
+        ConfigError
+            If the results hold no moments, or the question names what was not released.
+        """
+        path, reply = questions.answered(self.folder, question)
+        table = open_table(path)
+        table.attrs["lines"] = reply.lines
+        return table
 
     def _path(self, name: str) -> Path | None:
         """File of a name, if it is there."""

@@ -447,6 +447,7 @@ def effects(
     most: int = MOST_NAMED,
     title: str = "",
     rows: str = "feature",
+    wide: np.ndarray | None = None,
 ) -> Figure:
     """Draw the largest effects of named features, as bars or with intervals.
 
@@ -468,6 +469,8 @@ def effects(
         Printed above.
     rows
         Noun for the named rows: feature, outcome, word.
+    wide
+        Wider intervals, drawn thin, (D, 2); None: there are none.
     """
     order = np.argsort(-np.abs(values), kind="stable")[:most][::-1]
     figure, axis = axes(height=1.1 + 0.19 * len(order))
@@ -477,7 +480,10 @@ def effects(
         colors = [COLORS[0] if value < 0 else ACCENT for value in largest_values]
         axis.barh(rows_at, largest_values, color=colors, height=0.7)
     else:
-        axis.hlines(rows_at, *intervals[order].T, color=INK, lw=1)
+        if wide is not None:
+            axis.hlines(rows_at, *wide[order].T, color=COLORS[0], lw=0.7)
+        thick = 1.0 if wide is None else 2.2
+        axis.hlines(rows_at, *intervals[order].T, color=INK, lw=thick)
         axis.plot(largest_values, rows_at, "o", color=INK, ms=4)
     if references:
         _marks(axis, references, lambda values_of: (values_of[order], rows_at))

@@ -23,7 +23,9 @@ flow
 sites
     A study's sites: read, checked, opened.
 ask
-    Questions to what a study has released, at no price.
+    Questions to what a study has released, at no price: tables and pages.
+ask_contrasts
+    Questions to a study of contrasts.
 apart
     Nobody is counted twice: equal files are refused.
 forecasts

@@ -1,35 +1,51 @@
-"""Questions to what a study has released: no site is asked, no privacy is spent."""
+"""Questions to what a study has released: no site is asked, no privacy is spent.
+
+An answer is a table and a page in the folder of results, beside the study's own.
+"""
 
 import json
 import re
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
+from typing import NamedTuple
 
-import numpy as np
-
-from capeneuro.algorithms import questions
-from capeneuro.algorithms.contrasts import ReleasedMoments
-from capeneuro.algorithms.questions import LinearAnswer
 from capeneuro.config.errors import ConfigError
 from capeneuro.data import files
+from capeneuro.report import page
+from capeneuro.report.figures import Figure
 
-FILE = "group_desc-contrast_effects.npz"
-# Names of arrays in it that questions are answered from.
-PREFIX, OUTCOMES = "moments_", "outcome_names"
-HEAD = "question outcome effect standard_error low high low_of_all high_of_all p "
-HEAD += "p_together"
-# Rows that are printed; all are in the table.
-SHOWN = 10
+# Modules that answer questions, by the file of results that they read.
+ANSWERERS = {
+    "group_desc-contrast_effects.npz": "capeneuro.studies.ask_contrasts",
+}
+FOLDER = "answers"
+
+
+class Reply(NamedTuple):
+    """The answer to one question."""
+
+    lines: list[str]
+    """What it says, for the terminal and the top of the page."""
+    header: list[str]
+    """Names of the columns of its table."""
+    rows: list[list[str]]
+    """Its table."""
+    meanings: dict[str, str]
+    """Of columns that are shown on the page, in words."""
+    figures: list[Figure]
+    """Its pictures."""
 
 
 def ask(folder: Path, question: str) -> list[str]:
-    """Answer a question from a folder of results; write a table beside them.
+    """Answer a question from a folder of results; write a table and a page beside them.
 
     Parameters
     ----------
     folder
-        Results of a study of contrasts.
+        Results of a study.
     question
-        See :mod:`.algorithms.questions`.
+        See :mod:`.algorithms.questions` for contrasts.
 
     Returns
     -------
@@ -41,87 +57,71 @@ def ask(folder: Path, question: str) -> list[str]:
     ConfigError
         If the results hold no moments, or the question names what was not released.
     """
-    moments, outcomes, stamp = _read(folder)
-    try:
-        parsed = questions.parse(question, moments)
-    except questions.UnknownTerm as error:
-        raise ConfigError(f"question: {error}") from None
-    answer = questions.answer(parsed)
-    path = folder / "answers" / f"{_stem(question)}.tsv"
-    files.write_table(path, HEAD.split(), _rows(answer, outcomes))
-    return [*_lines(answer, outcomes, parsed.is_test, stamp, folder), f"all: {path}"]
-
-
-def _read(folder: Path) -> tuple[ReleasedMoments, list[str], str]:
-    """Released moments, names of outcomes, and the stamp of the study."""
-    path = folder / FILE
-    if not path.is_file():
-        raise ConfigError(f"{folder}: holds no {FILE}; questions are to contrasts")
-    arrays = files.read_arrays(path)
-    names = ReleasedMoments.__dataclass_fields__
-    if missing := [n for n in names if f"{PREFIX}{n}" not in arrays]:
-        raise ConfigError(
-            f"{path}: was written by an earlier version and lacks {missing[0]}; remove "
-            "it and run `contrast` again: the same request costs nothing"
-        )
-    values = {n: arrays[f"{PREFIX}{n}"] for n in names}
-    moments = ReleasedMoments(
-        **{n: v.item() if v.ndim == 0 else v for n, v in values.items()}
+    path, reply = answered(folder, question)
+    stamp = _stamp(folder)
+    lines = [*([stamp] if stamp else []), *reply.lines, _price(folder)]
+    pictures = [page.picture(f.title, f.draw()) for f in reply.figures]
+    text = page.template_of("answer.html.jinja").render(
+        question=question,
+        lines=lines,
+        pictures=pictures,
+        table=page.Table(reply.meanings, _page_columns(reply), path.name),
     )
-    return moments, [str(n) for n in arrays[OUTCOMES]], str(arrays["stamp"])
+    files.write_text(path.with_suffix(".html"), text)
+    return [*lines, f"all: {path}; page: {path.with_suffix('.html')}"]
 
 
-def _rows(answer: LinearAnswer, outcomes: list[str]) -> list[list[str]]:
-    numbers = np.stack(
-        [
-            answer.effects,
-            answer.errors,
-            *np.moveaxis(answer.intervals, -1, 0),
-            *np.moveaxis(answer.simultaneous, -1, 0),
-            answer.p_values,
-            np.broadcast_to(answer.together, answer.effects.shape),
-        ],
-        axis=-1,
+def answered(folder: Path, question: str) -> tuple[Path, Reply]:
+    """Answer a question as :func:`ask` does, and write its table alone.
+
+    Returns
+    -------
+    Path
+        The table.
+    Reply
+        All of the answer.
+    """
+    reply = _answerer(folder)(folder, question)
+    path = folder / FOLDER / f"{_stem(question)}.tsv"
+    files.write_table(path, reply.header, reply.rows)
+    return path, reply
+
+
+def _answerer(folder: Path) -> Callable[[Path, str], Reply]:
+    """Find the function that answers questions to the results in a folder."""
+    for file, module in ANSWERERS.items():
+        if (folder / file).is_file():
+            return import_module(module).answer
+    raise ConfigError(
+        f"{folder}: holds none of {', '.join(ANSWERERS)}; questions are to the results "
+        "of one study, or of a stage of it"
     )
-    return [
-        [name, outcome, *(f"{value:.6g}" for value in values)]
-        for name, of_name in zip(answer.names, numbers, strict=True)
-        for outcome, values in zip(outcomes, of_name, strict=True)
-    ]
 
 
-def _lines(
-    answer: LinearAnswer, outcomes: list[str], is_test: bool, stamp: str, folder: Path
-) -> list[str]:
-    """The strongest outcomes of each combination, in lines."""
-    lines = [f"{stamp}"] if stamp else []
-    for k, name in enumerate(answer.names):
-        lines.append(f"{name}: effect (95% interval; of all questions at once)")
-        strength = np.abs(answer.effects[k]) / answer.errors[k]
-        for j in np.argsort(-strength)[:SHOWN]:
-            low, high = answer.intervals[k, j]
-            widest_low, widest_high = answer.simultaneous[k, j]
-            alone = f"{low:.3g} to {high:.3g}"
-            of_all = f"{widest_low:.3g} to {widest_high:.3g}"
-            effect = f"{answer.effects[k, j]:.3g}"
-            lines.append(f"  {outcomes[j]}: {effect} ({alone}; {of_all})")
-    if is_test:
-        j = int(np.argmin(answer.together))
-        n = len(outcomes)
-        least = min(1.0, n * float(answer.together[j]))
-        lines.append(
-            f"together zero: p = {least:.2g}, for the strongest of {n} outcomes, "
-            f"{outcomes[j]}, corrected for all of them"
-        )
-    record = folder / "privacy.json"
-    promise = json.loads(record.read_text())["promise"] if record.is_file() else {}
-    epsilon = promise.get("epsilon")
-    lines.append(
-        "asked after the release: no privacy was spent"
-        + (f" beyond the study's epsilon {epsilon:g}" if epsilon else "")
-        + "; one of many questions is judged by the wider interval"
-    )
-    return lines
+def _page_columns(reply: Reply) -> list[list[str]]:
+    """Columns of the table that the page shows."""
+    places = [reply.header.index(name) for name in reply.meanings]
+    return [[row[place] for place in places] for row in reply.rows]
+
+
+def _record(folder: Path) -> dict:
+    """Privacy record of a study, or of the study that this is a stage of."""
+    for place in (folder, folder.parent):
+        if (place / "privacy.json").is_file():
+            return json.loads((place / "privacy.json").read_text())
+    return {}
+
+
+def _stamp(folder: Path) -> str:
+    """Stamp of a study's results; empty: none."""
+    return str(_record(folder).get("stamp", ""))
+
+
+def _price(folder: Path) -> str:
+    """Price of the question in a line: none."""
+    epsilon = _record(folder).get("promise", {}).get("epsilon")
+    beyond = f" beyond the study's epsilon {epsilon:g}" if epsilon else ""
+    return f"asked after the release: no privacy was spent{beyond}"
 
 
 def _stem(question: str) -> str:

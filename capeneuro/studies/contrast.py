@@ -24,7 +24,7 @@ from capeneuro.federation.transport import Federation
 from capeneuro.report.figures import Figure
 from capeneuro.report.scores import AGAINST, Score
 from capeneuro.report.sentences import contrast_lines
-from capeneuro.studies import ask, contrast_people
+from capeneuro.studies import ask_contrasts, contrast_people
 from capeneuro.studies.flow import MOST_FEATURES
 from capeneuro.studies.row_scores import OpenPeople, Reference
 from capeneuro.studies.rows import (
@@ -222,8 +222,7 @@ class ContrastKind(RowStudyKind):
             clip,
             center,
         )
-        arrays = {f"{ask.PREFIX}{name}": x for name, x in vars(moments).items()}
-        arrays[ask.OUTCOMES] = np.array(self.shape.names)
+        arrays = ask_contrasts.arrays_to_keep(moments, self.shape.names)
         return moments.contrasts(), arrays
 
     def summary(self, result: Contrasts) -> list[str]:

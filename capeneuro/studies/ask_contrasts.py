@@ -1,0 +1,260 @@
+"""Questions to a study of contrasts: linear ones to its moments, and to its sites."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from capeneuro.algorithms import questions, site_effects
+from capeneuro.algorithms.contrasts import ReleasedMoments
+from capeneuro.algorithms.questions import LinearAnswer
+from capeneuro.algorithms.site_effects import RandomSites
+from capeneuro.config.errors import ConfigError
+from capeneuro.data import files
+from capeneuro.report.figures import Figure
+from capeneuro.studies.ask import Reply
+
+FILE = "group_desc-contrast_effects.npz"
+# Names of arrays in it that questions are answered from.
+PREFIX, OUTCOMES = "moments_", "outcome_names"
+HEADER = [
+    "question",
+    "outcome",
+    "effect",
+    "standard_error",
+    "low",
+    "high",
+    "low_of_all",
+    "high_of_all",
+    "size",
+    "size_at_most",
+    "p",
+    "p_together",
+    "verdict",
+]
+MEANINGS = {
+    "question": "",
+    "outcome": "",
+    "effect": "in the unit of the outcome",
+    "low": "of the 95% interval, if this was the only question",
+    "high": "",
+    "low_of_all": "of the interval that holds for all questions and outcomes at once",
+    "high_of_all": "",
+    "size": "effect over the outcome's deviation",
+    "size_at_most": "a larger size is excluded, at 5%",
+    "verdict": "",
+}
+SITE_HEADER = [
+    "covariate",
+    "outcome",
+    "effect",
+    "standard_error",
+    "low",
+    "high",
+    "within_sites",
+    "between_sites",
+    "between_low",
+    "between_high",
+    "p_between",
+]
+SITE_MEANINGS = {
+    "covariate": "",
+    "outcome": "",
+    "effect": "with random sites, in the unit of the outcome",
+    "low": "of its 95% interval",
+    "high": "",
+    "within_sites": "the same effect with fixed sites, as the study has it",
+    "between_sites": "deviation between sites, in the unit of the outcome",
+    "between_low": "of its 95% interval",
+    "between_high": "",
+    "p_between": "chance of sites that differ as much, if they did not",
+}
+# Outcomes that are printed, and pictures that are drawn; all are in the table.
+SHOWN = 10
+CERTAIN, ALONE, UNTOLD = "not zero", "not zero, if asked alone", "not told"
+
+
+def answer(folder: Path, question: str) -> Reply:
+    """Answer a question from the results of a study of contrasts.
+
+    Parameters
+    ----------
+    folder
+        Results of the study.
+    question
+        See :mod:`.algorithms.questions`; ``~ age + (1|site)`` has random sites.
+
+    Returns
+    -------
+    Reply
+        With the strongest outcomes in lines and pictures.
+
+    Raises
+    ------
+    ConfigError
+        If the results hold no moments, or the question names what was not released.
+    """
+    moments, outcomes = _read(folder)
+    formula, has_random_sites = questions.without_random_sites(question)
+    try:
+        parsed = questions.parse(formula, moments)
+        if has_random_sites:
+            return _of_sites(site_effects.random_sites(parsed.moments), outcomes)
+    except ValueError as error:
+        raise ConfigError(f"question: {error}") from None
+    return _linear(questions.answer(parsed), outcomes, parsed.is_test)
+
+
+def arrays_to_keep(moments: ReleasedMoments, outcomes: list[str]) -> dict[str, Any]:
+    """Arrays that questions are answered from, to be written with the results."""
+    arrays = {f"{PREFIX}{name}": x for name, x in vars(moments).items()}
+    return arrays | {OUTCOMES: np.array(outcomes)}
+
+
+def _read(folder: Path) -> tuple[ReleasedMoments, list[str]]:
+    """Released moments, and names of outcomes."""
+    path = folder / FILE
+    arrays = files.read_arrays(path)
+    names = ReleasedMoments.__dataclass_fields__
+    if missing := [n for n in names if f"{PREFIX}{n}" not in arrays]:
+        raise ConfigError(
+            f"{path}: was written by an earlier version and lacks {missing[0]}; remove "
+            "it and run `contrast` again: the same request costs nothing"
+        )
+    values = {n: arrays[f"{PREFIX}{n}"] for n in names}
+    moments = ReleasedMoments(
+        **{n: v.item() if v.ndim == 0 else v for n, v in values.items()}
+    )
+    return moments, [str(n) for n in arrays[OUTCOMES]]
+
+
+# --- linear questions ----------------------------------------------------------------
+
+
+def _linear(answered: LinearAnswer, outcomes: list[str], is_test: bool) -> Reply:
+    """Table, lines and pictures of a linear question."""
+    numbers = np.stack(
+        [
+            answered.effects,
+            answered.errors,
+            *np.moveaxis(answered.intervals, -1, 0),
+            *np.moveaxis(answered.simultaneous, -1, 0),
+            answered.sizes,
+            answered.largest_sizes,
+            answered.p_values,
+            np.broadcast_to(answered.together, answered.effects.shape),
+        ],
+        axis=-1,
+    )
+    verdicts = np.where(answered.is_certain_alone, ALONE, UNTOLD)
+    verdicts = np.where(answered.is_certain, CERTAIN, verdicts)
+    rows = [
+        [name, outcome, *(f"{value:.6g}" for value in values), str(verdict)]
+        for name, of_name, its_verdicts in zip(
+            answered.names, numbers, verdicts, strict=True
+        )
+        for outcome, values, verdict in zip(
+            outcomes, of_name, its_verdicts, strict=True
+        )
+    ]
+    lines = _linear_lines(answered, outcomes)
+    if is_test:
+        lines.append(_together(answered, outcomes))
+    lines.append(
+        "asked after the results were seen, so one of many: judge it by the wider "
+        "interval, which holds for all questions to these columns at once"
+    )
+    figures = [
+        Figure(name, partial(_draw, answered, k, outcomes))
+        for k, name in enumerate(answered.names[:SHOWN])
+    ]
+    return Reply(lines, HEADER, rows, MEANINGS, figures)
+
+
+def _linear_lines(answered: LinearAnswer, outcomes: list[str]) -> list[str]:
+    """Counts of each combination, and its strongest outcomes, in lines."""
+    lines = []
+    for k, name in enumerate(answered.names):
+        n, n_certain = len(outcomes), int(answered.is_certain[k].sum())
+        n_alone = int(answered.is_certain_alone[k].sum())
+        lines.append(
+            f"{name}: {n_certain} of {n} outcomes differ whatever else was asked, "
+            f"{n_alone} if this was the only question"
+        )
+        strength = np.abs(answered.effects[k]) / answered.errors[k]
+        for j in np.argsort(-strength)[:SHOWN]:
+            alone = "{:.3g} to {:.3g}".format(*answered.intervals[k, j])
+            of_all = "{:.3g} to {:.3g}".format(*answered.simultaneous[k, j])
+            lines.append(
+                f"  {outcomes[j]}: {answered.effects[k, j]:.3g} (95% interval {alone}; "
+                f"of all questions {of_all})"
+            )
+    return lines
+
+
+def _together(answered: LinearAnswer, outcomes: list[str]) -> str:
+    """Outcome that a joint test is strongest for, in a line."""
+    j, n = int(np.argmin(answered.together)), len(outcomes)
+    least = min(1.0, n * float(answered.together[j]))
+    return (
+        f"all of them zero: p = {least:.2g}, for the strongest of {n} outcomes, "
+        f"{outcomes[j]}, corrected for all of them"
+    )
+
+
+def _draw(answered: LinearAnswer, k: int, outcomes: list[str]):
+    """Draw the sizes of a combination, with both intervals."""
+    from capeneuro.report import plots
+
+    deviation = answered.deviations[:, None]
+    return plots.effects(
+        outcomes,
+        answered.sizes[k],
+        f"{answered.names[k]}: effect over the outcome's deviation",
+        answered.intervals[k] / deviation,
+        rows="outcome",
+        wide=answered.simultaneous[k] / deviation,
+    )
+
+
+# --- sites ---------------------------------------------------------------------------
+
+
+def _of_sites(answered: RandomSites, outcomes: list[str]) -> Reply:
+    """Table, lines and picture of a random effect of sites."""
+    rows, lines = [], []
+    for k, name in enumerate(answered.names):
+        for j, outcome in enumerate(outcomes):
+            values = [answered.effects[k, j], answered.errors[k, j]]
+            values += [*answered.intervals[k, j], answered.fixed[k, j]]
+            values += [*answered.deviations[j], answered.p_values[j]]
+            rows.append([name, outcome, *(f"{value:.6g}" for value in values)])
+    share = answered.deviations / answered.within[:, None]
+    for j in np.argsort(-share[:, 0])[:SHOWN]:
+        low, high = share[j, 1:]
+        lines.append(
+            f"{outcomes[j]}: sites differ by {share[j, 0]:.2g} deviations of people "
+            f"(95% interval {low:.2g} to {high:.2g})"
+        )
+    moved = np.abs(answered.effects - answered.fixed) / answered.errors
+    lines.append(
+        "random sites move no effect by more than "
+        f"{float(moved.max(initial=0)):.2g} of its standard errors from what people "
+        "show within sites (fixed sites)"
+    )
+    lines.append(
+        "choose fixed sites where these may differ by what covariates do not tell, and "
+        "random ones where each has few people and they are like draws from many"
+    )
+    draw = partial(_draw_sites, share, outcomes)
+    title = "How far sites differ, in deviations of people"
+    return Reply(lines, SITE_HEADER, rows, SITE_MEANINGS, [Figure(title, draw)])
+
+
+def _draw_sites(share: np.ndarray, outcomes: list[str]):
+    """Draw how far sites differ in each outcome, with intervals."""
+    from capeneuro.report import plots
+
+    label = "deviation between sites over that of people"
+    return plots.effects(outcomes, share[:, 0], label, share[:, 1:], rows="outcome")
