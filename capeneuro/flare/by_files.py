@@ -53,20 +53,21 @@ TAKEN_BACK = (
 )
 # The promise to a person, or to a volume, as somebody reads it who knows no more.
 GUESS = {
-    "subject": "Somebody who knows everybody else's data, and guesses whether one "
-    "person's were used in this study, is right at most {share:.0f} times in 100, over "
-    "all files of the study; tossing a coin is right 50 times.",
+    "subject": "Somebody who knows everybody else's data, and has two candidates for "
+    "one person's, of which one was used, is right about which at most {share:.0f} "
+    "times in 100, over all files of the study; tossing a coin is right 50 times.",
     "sample": "It covers one volume of a person, who with n volumes is covered n times "
-    "less; somebody who guesses whether one volume was used is right at most "
-    "{share:.0f} times in 100, over all files of the study; tossing a coin 50 times.",
+    "less: somebody who has two candidates for one volume is right about which was "
+    "used at most {share:.0f} times in 100, over all files of the study; tossing a "
+    "coin is right 50 times.",
 }
 UNITS = {"subject": "person", "sample": "volume of a person"}
 # Public numbers of units, exact, by what the promise is of.
 COUNTED = {"subject": "people", "sample": "volumes of people"}
 BESIDE = (
-    "The number of {units} in this site's data, exact, not hidden by noise; public "
-    "keys, which are not secret; the site's digital signature, and its approval of the "
-    "study agreement."
+    "The exact number of {units} in this site's data, {n:,}, which no noise hides and "
+    "the promise does not cover; public keys, which are not secret; the site's digital "
+    "signature, and its approval of the study agreement."
 )
 OPEN = (
     "None: the study says that the data are simulated or public, and exact numbers "
@@ -544,19 +545,22 @@ def _statement(
     units = COUNTED[promise.unit]
     sizes = " and ".join(f"{row['size']:,}" for row in arrays)
     lists = f"{len(arrays)} list{'s' * (len(arrays) > 1)} of {sizes}"
+    people = files.Features(stage.private(visit.name) / "projected.npz").n_samples
+    n_units = len(people) if promise.unit == "subject" else sum(people.values())
     brief = f"No list of numbers leaves, but the number of {units} of the site."
     if is_exact:
         brief = f"{lists} exact numbers leave, of open data, without privacy."
     elif arrays:
         brief = (
             f"{lists} numbers leave, with random noise added or scrambled, and the "
-            f"number of {units}. Noise hides each single person. {guess}"
+            f"exact number of {units}, {n_units:,}. Noise hides what each single "
+            f"person's data are. {guess}"
         )
     text = (
-        f"For one {UNITS[promise.unit]}: epsilon {promise.epsilon:g} (the privacy "
-        f"budget; smaller is safer), delta {delta:g} (the bound may be missed with a "
-        f"chance of about 1 in {1 / delta:,.0f}). It holds even if {stage.adversary} "
-        "put together all that they see; it does not cover more sites than that."
+        f"For one {UNITS[promise.unit]}: epsilon {promise.epsilon:g}, delta {delta:g} "
+        f"(privacy loss; smaller is safer), which are the {share:.0f} in 100 above in "
+        f"other units. It holds even if {stage.adversary} put together all that they "
+        "see. If more sites join in, it holds no longer."
     )
     seats = {"independent": "sits at none of them", None: "may sit at one of them"}
     return {
@@ -576,7 +580,7 @@ def _statement(
         "asked": [_words(a.request) for a in answered],
         "arrays": arrays,
         "brief": brief,
-        "beside": BESIDE.format(units=units),
+        "beside": BESIDE.format(units=units, n=n_units),
         "promise": {
             "epsilon": f"{promise.epsilon:g}",
             "delta": f"{delta:g}",
@@ -629,7 +633,9 @@ def _arrays(answered: Answered, name: str) -> list[dict[str, Any]]:
             stays = "; the noise of all sites stays in it"
             if is_part:
                 title = "A part of that noise, scrambled"
-                stays = "; it takes this part away, and enough noise stays"
+                stays = (
+                    "; in that total this part cancels, and the rest of the noise stays"
+                )
             text = (
                 f"{x.size:,} very large random numbers (to 20 digits). Only adding up "
                 f"the lists of all sites removes the scrambling{stays}."

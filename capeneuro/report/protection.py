@@ -26,7 +26,7 @@ ANSWERS = {
     "network_gradient": "the change that improves the weights of the network (a "
     "gradient)",
     "linear_moments": "how covariates vary with each other and with each outcome, how "
-    "much each outcome varies, and how much weight people have on average",
+    "much each outcome varies, and how much each person counts on average",
     "site_sums": "of the covariates: the mean of each at each site",
 }
 # Content that sites send without noise, by its name in their messages: description, and

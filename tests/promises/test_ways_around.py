@@ -370,7 +370,7 @@ def test_the_record_names_every_number_that_leaves(tiny, monkeypatch):
 def test_a_label_says_all_that_a_contrast_leaves():
     said = protection.ANSWERS["linear_moments"]
     assert "how much each outcome varies" in said
-    assert "how much weight people have" in said
+    assert "how much each person counts" in said
 
 
 # --- 8: a weak promise is no private one ---------------------------------------------
