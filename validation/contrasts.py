@@ -82,9 +82,12 @@ class Cell(NamedTuple):
 
 
 def consortium(
-    cell: Cell, R: np.ndarray, rng: np.random.Generator
+    cell: Cell, R: np.ndarray, rng: np.random.Generator, others: float = OTHERS
 ) -> tuple[np.ndarray, Design, Outcomes, np.ndarray, np.ndarray]:
-    """Stacked people, design, public outcomes, true effects (p, d), sizes of sites."""
+    """Stacked people, design, public outcomes, true effects (p, d), sizes of sites.
+
+    ``others`` is the deviation of effects of age and sex.
+    """
     M, d, S = cell.M, cell.d, cell.S
     site = rng.choice(S, M, p=rng.dirichlet(np.full(S, 3.0)))
     site[: 2 * S] = np.arange(2 * S) % S
@@ -94,7 +97,7 @@ def consortium(
     group[:S], group[S : 2 * S], sex[:S], sex[S : 2 * S] = 0, 1, 1, 0
     age = _ages(cell, site, rng) + (0.3 * group if cell.ages == "normal" else 0)
     B = np.zeros((3, d))
-    B[1:] = OTHERS * rng.standard_normal((2, d))
+    B[1:] = others * rng.standard_normal((2, d))
     if cell.effect == "dominant":
         B[0] = 0.3 * np.linalg.eigh(R)[1][:, -1] * d**0.5
     elif cell.effect == "some":

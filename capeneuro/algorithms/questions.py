@@ -218,13 +218,14 @@ def answer(question: Question) -> LinearAnswer:
 
 def _together(fit: Fit, joined: np.ndarray) -> np.ndarray:
     """P value of each outcome that all combinations are zero [Wald]."""
-    estimates, p_values = joined @ fit.estimates, []
-    covariances = fit.covariances(joined)
-    for y, V in zip(estimates.T, covariances, strict=True):
-        square = float(y @ np.linalg.pinv(V) @ y)
-        rank = np.linalg.matrix_rank(V)
-        p_values.append(scipy.stats.f.sf(square / max(rank, 1), rank, fit.degrees))
-    return np.array(p_values)
+    # Whatever span they have is zero if they are; many of them have a small one.
+    span = scipy.linalg.orth(joined.T).T
+    if not len(span):
+        return np.ones(len(fit.outcomes.center))
+    estimates, covariances = span @ fit.estimates, fit.covariances(span)
+    solved = np.linalg.solve(covariances, estimates.T[..., None])[..., 0]
+    squares = np.sum(estimates.T * solved, axis=1)
+    return scipy.stats.f.sf(squares / len(span), len(span), fit.degrees)
 
 
 def _combination(text: str, moments: ReleasedMoments) -> np.ndarray:

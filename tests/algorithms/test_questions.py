@@ -1,5 +1,7 @@
 """Questions asked afterwards: the same as if the study had asked them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import statsmodels.api
@@ -50,6 +52,28 @@ def test_fewer_covariates_are_least_squares_of_fewer(table, rng, question, kept)
     for j in range(D):
         oracle = statsmodels.api.OLS(y[j], x[kept].T).fit()
         np.testing.assert_allclose(found.effects[:, j], oracle.params[:-1], atol=1e-7)
+
+
+def test_fewer_covariates_of_noisy_moments_are_a_study_of_fewer(table, rng):
+    """That asked for these alone and drew the same noise in each moment."""
+    _, effects, outcomes = table
+    noise_rng = np.random.default_rng(7)
+    moments = moments_of(table, 0.002, noise_rng)
+    for kept in ([0, 2], [1, 2], [0, 1, 2], [2]):
+        fewer = [effects[k] for k in kept]
+        p, value = len(effects), moments.value
+        block = value[: p * (p + D)].reshape(p, p + D)[kept]
+        block = block[:, [*kept, *range(p, p + D)]]
+        value = np.concatenate([block.ravel(), value[p * (p + D) :]])
+        release = contrasts.Release(value, 0.002, moments.n_units, (), np.inf)
+        # Sites divide covariates by a scale that grows with their number.
+        larger = ((len(effects)) / len(kept)) ** 0.5
+        fewer = [replace(e, bound=e.bound * larger) for e in fewer]
+        study = contrasts.from_release(release, fewer, outcomes, 0.5)
+        names = " + ".join(["1", *(effects[k].name for k in kept[:-1])])
+        found = answer(parse(f"~ {names}", moments))
+        np.testing.assert_allclose(found.effects, study.effects[:-1], rtol=1e-9)
+        np.testing.assert_allclose(found.errors, study.errors[:-1], rtol=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ from kinds import write_kind
 from parties import SITES, STUDY
 from tiny_study import command, edit
 
+from capeneuro.data import files
 from capeneuro.data.tables import open_table
-from capeneuro.studies import ask_contrasts
+from capeneuro.studies import ask, ask_contrasts
 
 
 @pytest.fixture
@@ -69,3 +70,66 @@ def test_results_of_another_kind_or_version_say_so(results, capsys):
     np.savez(results / ask_contrasts.FILE, **few)
     assert command("ask", str(results), "~ g") == 2
     assert "earlier version" in capsys.readouterr().err
+
+
+COVARIATES = {
+    "g": {"groups": [0, 1]},
+    "age": {"mean": 40.0, "deviation": 10.0},
+    "dose": {"groups": [0, 1, 2]},
+}
+SUBSETS = {
+    "~ g": ["g"],
+    "~ age": ["age"],
+    "~ dose": ["dose"],
+    "~ g + age": ["g", "age"],
+    "~ dose + g": ["g", "dose"],
+    "~ age + dose": ["age", "dose"],
+    "~ g + age + dose": ["g", "age", "dose"],
+    "~ g + age + g:age": ["g", "age", ("g", "age")],
+    "~ dose + age + dose:age": ["age", "dose", ("dose", "age")],
+    "~ g + age + dose + g:age": ["g", "age", "dose", ("g", "age")],
+}
+
+
+def run_with(covariates: list, name: str) -> dict:
+    """Result of a study of three covariates, or of these, in the exact arm."""
+    products = [list(c) for c in covariates if isinstance(c, tuple)]
+    singles = [c for c in covariates if isinstance(c, str)]
+    edit(STUDY, "study", name)
+    edit(STUDY, "contrast.covariates", {c: COVARIATES[c] for c in singles})
+    edit(STUDY, "contrast.interactions", products)
+    assert command("validate", STUDY) == 0
+    for site in SITES:
+        assert command("prepare", STUDY, "--site", site) == 0
+    assert command("contrast", STUDY) == 0
+    return files.read_arrays(Path(f"results/{name}/{ask_contrasts.FILE}"))
+
+
+def test_answers_are_those_of_studies_that_asked(tmp_path, monkeypatch, rng):
+    """Of people without privacy: ten subsets, each against a study of its own."""
+    write_kind(tmp_path / "root", "contrast", "in-process")
+    monkeypatch.chdir(tmp_path / "root/together")
+    for name in SITES:
+        table = open_table(Path(f"x-{name}.tsv"))
+        table["age"] = (40 + 10 * rng.standard_normal(len(table))).round(1)
+        table["dose"] = rng.integers(0, 3, len(table))
+        table.to_csv(f"x-{name}.tsv", sep="\t", index=False)
+    edit(STUDY, "arm", "non-private")
+    edit(STUDY, "federation", "in-process")
+    everything = ["g", "age", "dose", ("g", "age"), ("dose", "age")]
+    run_with(everything, "all")
+    for i, (question, covariates) in enumerate(SUBSETS.items()):
+        theirs = run_with(covariates, f"of{i}")
+        is_covariate = ~theirs["is_constant"].astype(bool)
+        _, reply = ask.answered(Path("results/all"), question)
+        ours = {(row[0], row[1]): [float(x) for x in row[2:4]] for row in reply.rows}
+        assert len(ours) == is_covariate.sum() * 6
+        for name, effects, errors in zip(
+            theirs["names"][is_covariate],
+            theirs["effects"][is_covariate],
+            theirs["errors"][is_covariate],
+            strict=True,
+        ):
+            for j, pair in enumerate(zip(effects, errors, strict=True)):
+                outcome = str(theirs["outcome_names"][j])
+                assert ours[str(name), outcome] == pytest.approx(pair, rel=2e-5)
