@@ -37,7 +37,12 @@ import numpy as np
 from capeneuro.algorithms import contrasts, shrinkage
 from capeneuro.algorithms.confidence import SHARE
 from capeneuro.algorithms.covariance import CONSTANT
-from capeneuro.algorithms.designs import Design
+from capeneuro.algorithms.designs import (
+    Design,
+    number_effect,
+    one_constant,
+    with_weights,
+)
 from capeneuro.algorithms.outcomes import Outcomes
 from capeneuro.algorithms.tensors import REACH
 from capeneuro.algorithms.verdicts import LEVEL, SUPREMUM
@@ -315,10 +320,20 @@ def predict_contrasts(
     k, n = int(np.argmax(weights)), int(np.sum(weights > 0))
     error = float(np.mean(private.errors[k] / private.within_group_sd))
     n_tests = n * len(outcomes.center)
+    main = {e.name for e in effects if e.weight == weights[k]}
+    # With one constant: how sites differ would be drawn anew for each of the two.
+    base = one_constant(effects)
+    before, after = (
+        contrasts.predicted_contrasts(
+            with_weights(some, main), outcomes, clip, tau, n_people
+        ).errors[k]
+        for some in (base, [*base[:-1], number_effect("carried for later"), base[-1]])
+    )
     least = contrasts.minimum_detectable_effect(error, n_tests, LEVEL, POWER)
     return {
         "standard error": error,
         "over that of all data": float(np.mean(private.errors[k] / exact.errors[k])),
         "smallest effect seen": least,
+        "with one more covariate": float(np.mean(after / before)),
         RATIO: least / LARGE,
     }

@@ -63,7 +63,10 @@ class ContrastKind(RowStudyKind):
         "over the outcome's\ndeviation: 0.2 is small, 0.5 middling, 0.8 large. The "
         f"smallest effect is seen in {POWER:.0%} of studies, after\ncorrection for all "
         "outcomes and covariates. Fewer outcomes (their means over domains), a primary"
-        "\neffect and a public covariance of outcomes lower it most"
+        "\neffect and a public covariance of outcomes lower it most. Any linear "
+        "question to these columns\ncan be asked afterwards, at no cost: "
+        "capeneuro ask. A covariate that is carried for it alone makes\n"
+        "errors `with one more covariate` times as large"
     )
     fewer_features: ClassVar = (10, 1)
     shown_table: ClassVar = TABLE
