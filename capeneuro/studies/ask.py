@@ -20,13 +20,15 @@ ANSWERERS = {
     "group_desc-contrast_effects.npz": "capeneuro.studies.ask_contrasts",
 }
 FOLDER = "answers"
+# Signs in the name of an answer's file, so that other questions have other files.
+SIGNS = {"+": "plus", "-": "minus", "=": "is", "*": "times", ":": "by", ".": "point"}
 
 
 class Reply(NamedTuple):
     """The answer to one question."""
 
     lines: list[str]
-    """What it says, for the terminal and the top of the page."""
+    """For the terminal; indented ones are in the table, and not on the page."""
     header: list[str]
     """Names of the columns of its table."""
     rows: list[list[str]]
@@ -63,9 +65,9 @@ def ask(folder: Path, question: str) -> list[str]:
     pictures = [page.picture(f.title, f.draw()) for f in reply.figures]
     text = page.template_of("answer.html.jinja").render(
         question=question,
-        lines=lines,
+        lines=[line for line in lines if not line.startswith(" ")],
         pictures=pictures,
-        table=page.Table(reply.meanings, _page_columns(reply), path.name),
+        table=_page_table(reply, path.name),
     )
     files.write_text(path.with_suffix(".html"), text)
     return [*lines, f"all: {path}; page: {path.with_suffix('.html')}"]
@@ -98,10 +100,23 @@ def _answerer(folder: Path) -> Callable[[Path, str], Reply]:
     )
 
 
-def _page_columns(reply: Reply) -> list[list[str]]:
-    """Columns of the table that the page shows."""
-    places = [reply.header.index(name) for name in reply.meanings]
-    return [[row[place] for place in places] for row in reply.rows]
+def _page_table(reply: Reply, file: str) -> page.Table:
+    """Columns for the page with short cells, without a first one that is constant."""
+    meanings = dict(reply.meanings)
+    first = next(iter(meanings))
+    if len({row[reply.header.index(first)] for row in reply.rows}) == 1:
+        del meanings[first]
+    places = [reply.header.index(name) for name in meanings]
+    rows = [[_short(row[place]) for place in places] for row in reply.rows]
+    return page.Table(meanings, rows, file)
+
+
+def _short(cell: str) -> str:
+    """A cell with three digits, if it is a number."""
+    try:
+        return f"{float(cell):.3g}"
+    except ValueError:
+        return cell
 
 
 def _record(folder: Path) -> dict:
@@ -121,10 +136,11 @@ def _price(folder: Path) -> str:
     """Price of the question in a line: none."""
     epsilon = _record(folder).get("promise", {}).get("epsilon")
     beyond = f" beyond the study's epsilon {epsilon:g}" if epsilon else ""
-    return f"asked after the release: no privacy was spent{beyond}"
+    return f"no privacy was spent{beyond}"
 
 
 def _stem(question: str) -> str:
     """Name of a question's file."""
-    plain = re.sub(r"[^A-Za-z0-9]+", "-", question).strip("-").lower()
+    words = "".join(f" {SIGNS[c]} " if c in SIGNS else c for c in question)
+    plain = re.sub(r"[^A-Za-z0-9]+", "-", words).strip("-").lower()
     return plain[:80] or "question"
