@@ -6,7 +6,10 @@ Each scene runs a study in a folder of its own, as a user would, and photographs
 of its page. What it changes of an example study is all that is wrong with it.
 """
 
+import base64
 import json
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +22,8 @@ import nibabel as nib
 import numpy as np
 import yaml
 from PIL import Image, ImageChops
+
+from capeneuro.studies.ask import stem_of
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "docs" / "figures"
@@ -147,8 +152,26 @@ def contrast(folder: Path) -> None:
     photograph(page, ["#summary", "#results figure"], "contrast")
 
 
+def questions(folder: Path) -> None:
+    """Ten questions to one study, each with the first picture of its answer."""
+    shutil.copytree(ROOT / "examples/ask", folder / "examples/ask")
+    script = [str(folder / "examples/ask/run.sh")]
+    subprocess.run(
+        script, check=True, env={"BIN": str(BIN), "PATH": os.environ["PATH"]}
+    )
+    answers = folder / "examples/ask/work/results/doses/answers"
+    text = (folder / "examples/ask/questions.txt").read_text()
+    for n, question in enumerate(text.splitlines(), 1):
+        page = (answers / f"{stem_of(question)}.html").read_text()
+        (picture,) = re.findall(r"data:image/svg[^,]*,([A-Za-z0-9+/=]+)", page)[:1]
+        path = OUT / "questions" / f"{n}.svg"
+        path.write_bytes(base64.b64decode(picture))
+        print(f"{path.name}: {path.stat().st_size / 1000:.0f} kB", flush=True)
+
+
 SCENES: Mapping[str, Callable[[Path], None]] = {
-    scene.__name__: scene for scene in (told, drowned, noisy, prior, contrast)
+    scene.__name__: scene
+    for scene in (told, drowned, noisy, prior, contrast, questions)
 }
 
 

@@ -84,7 +84,7 @@ def answered(folder: Path, question: str) -> tuple[Path, Reply]:
         All of the answer.
     """
     reply = _answerer(folder)(folder, question)
-    path = folder / FOLDER / f"{_stem(question)}.tsv"
+    path = folder / FOLDER / f"{stem_of(question)}.tsv"
     files.write_table(path, reply.header, reply.rows)
     return path, reply
 
@@ -139,8 +139,8 @@ def _price(folder: Path) -> str:
     return f"no privacy was spent{beyond}"
 
 
-def _stem(question: str) -> str:
-    """Name of a question's file."""
+def stem_of(question: str) -> str:
+    """Name of a question's files, without an ending."""
     words = "".join(f" {SIGNS[c]} " if c in SIGNS else c for c in question)
     plain = re.sub(r"[^A-Za-z0-9]+", "-", words).strip("-").lower()
     return plain[:80] or "question"

@@ -179,8 +179,8 @@ def _linear_lines(answered: LinearAnswer, outcomes: list[str]) -> list[str]:
         n, n_certain = len(outcomes), int(answered.is_certain[k].sum())
         n_alone = int(answered.is_certain_alone[k].sum())
         lines.append(
-            f"{name}: {n_certain} of {n} outcomes differ whatever else was asked, "
-            f"{n_alone} if this was the only question"
+            f"{name}: {n_certain} of {n} outcomes are not zero whatever else was "
+            f"asked, {n_alone} if this was the only question"
         )
         strength = np.abs(answered.effects[k]) / answered.errors[k]
         for j in np.argsort(-strength)[:SHOWN]:
@@ -231,10 +231,15 @@ def _of_sites(answered: RandomSites, outcomes: list[str]) -> Reply:
             values += [*answered.deviations[j], answered.p_values[j]]
             rows.append([name, outcome, *(f"{value:.6g}" for value in values)])
     share = answered.deviations / answered.within[:, None]
-    for j in np.argsort(-share[:, 0])[:SHOWN]:
+    n_differ = int(np.sum(share[:, 1] > 0))
+    lines.append(
+        f"sites differ for certain in {n_differ} of {len(outcomes)} outcomes, each "
+        "taken alone"
+    )
+    for j in np.argsort(-share[:, 1])[: min(n_differ, SHOWN)]:
         low, high = share[j, 1:]
         lines.append(
-            f"{outcomes[j]}: sites differ by {share[j, 0]:.2g} deviations of people "
+            f"  {outcomes[j]}: sites differ by {share[j, 0]:.2g} deviations of people "
             f"(95% interval {low:.2g} to {high:.2g})"
         )
     moved = np.abs(answered.effects - answered.fixed) / answered.errors
