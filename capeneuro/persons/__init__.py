@@ -2,6 +2,12 @@
 
 dual_regression
     A person's own time courses and maps.
+constrained_ica
+    A person's own maps of a template's networks.
+network_features
+    Links, spectra and states of the time courses of networks.
+named_networks
+    All that a site computes of one person against a template.
 spectra
     Power spectra of a person's time courses.
 connectivity

@@ -51,8 +51,13 @@ def dual_regression(X: np.ndarray, A: np.ndarray) -> tuple[np.ndarray, np.ndarra
         deviation of the person's own time course.
     """
     S = np.linalg.lstsq(A, X, rcond=None)[0]
-    S = S - S.mean(axis=1, keepdims=True)
-    deviation = S.std(axis=1, keepdims=True)
-    S /= np.where(deviation > 1e-9 * deviation.max(), deviation, np.inf)
+    S = standardized(S)
     # Centered regressors need no intercept.
     return S, np.linalg.lstsq(S.T, X.T, rcond=None)[0].T
+
+
+def standardized(S: np.ndarray) -> np.ndarray:
+    """Time courses (R, T) of mean 0 and deviation 1; zero where they are constant."""
+    S = S - S.mean(axis=1, keepdims=True)
+    deviation = S.std(axis=1, keepdims=True)
+    return S / np.where(deviation > 1e-9 * deviation.max(), deviation, np.inf)
