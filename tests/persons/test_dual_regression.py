@@ -71,7 +71,7 @@ def test_back_projection_is_the_first_stage_of_dual_regression(rng, A, S):
     assert np.abs(Z - S).max() > 0.01
 
 
-# nilearn 0.12.1 says that a later one will leave empty parcels out; there are none here.
+# nilearn 0.12.1 warns that later ones leave empty parcels out; there are none here.
 @pytest.mark.filterwarnings("ignore:Applying:DeprecationWarning")
 def test_time_courses_are_those_of_nilearns_maps_masker(rng):
     shape = (5, 6, 7)
