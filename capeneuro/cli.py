@@ -43,14 +43,20 @@ def init(options: argparse.Namespace) -> None:
 
     folder = Path(options.folder)
     has_study = (folder / "config" / "config.yaml").exists()
-    if options.sources and (has_study or options.kind != "components"):
-        if has_study:
-            raise ConfigError(
-                f"--from: writes a study file, and {folder} has one; leave one out"
-            )
+    is_of_networks = options.kind == "networks"
+    if options.sources and has_study:
         raise ConfigError(
-            f"--from: begins studies of components, got --kind {options.kind}; leave "
-            "--from out, and name the folders in the site files that --kind writes"
+            f"--from: writes a study file, and {folder} has one; leave one out"
+        )
+    if options.sources and options.kind not in ("components", "networks"):
+        raise ConfigError(
+            "--from: begins studies of components or networks, got --kind "
+            f"{options.kind}; leave --from out, and name the folders in the site files "
+            "that --kind writes"
+        )
+    if is_of_networks != bool(options.template and options.sources):
+        raise ConfigError(
+            "--template: goes with --kind networks and --from, and these need it"
         )
     if options.sites < 2:
         raise ConfigError(f"--sites: must be at least 2, got {options.sites}")
@@ -67,15 +73,22 @@ def init(options: argparse.Namespace) -> None:
             raise ConfigError(f"{folder / name}: exists already; choose another folder")
     texts: dict[str, str] = {}
     if options.sources:
-        from capeneuro.studies import init_from_folders
+        from capeneuro.studies import init_from_folders, init_networks
 
-        summary, decisions = init_from_folders.write(
-            folder,
-            options.sources,
-            options.data,
-            (options.people, options.volumes),
-            options.person,
-        )
+        protocol = options.people, options.volumes
+        if is_of_networks:
+            summary, decisions = init_networks.write(
+                folder,
+                options.sources,
+                options.template,
+                options.data,
+                protocol,
+                options.person,
+            )
+        else:
+            summary, decisions = init_from_folders.write(
+                folder, options.sources, options.data, protocol, options.person
+            )
     elif not has_study:
         texts = scaffold.study_files(
             [f"site-{i + 1}" for i in range(options.sites)],
@@ -137,9 +150,14 @@ def _init_arguments(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--kind",
-        choices=["components", *load.KINDS],
+        choices=["components", "networks", *load.KINDS],
         default="components",
-        help="kind of the study",
+        help="kind of the study; networks is a contrast of their connectivity",
+    )
+    command.add_argument(
+        "--template",
+        metavar="FILE",
+        help="maps of networks (.nii.gz) with a table of their names (.tsv) beside it",
     )
 
 

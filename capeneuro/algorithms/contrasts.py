@@ -62,6 +62,8 @@ from capeneuro.privacy.contrasts import COVARIATES, REACH, SHARE, SQUARES, TOTAL
 # Share of the public mean square of outcomes that a person's may have: half the noise
 # of all of it, for people who count a little less.
 CLIP = 0.5
+# Of the largest number of its kind, of float64 sums.
+ROUNDING = 1e-9
 # Mean weight that is supposed where a release hardly shows it, and its deviation: at
 # the default clip normal outcomes weigh .5 to 1 on average if they vary .7 to 1.4 times
 # as is public, and less before their center is known.
@@ -145,10 +147,12 @@ class Contrasts:
     @property
     def sizes(self) -> np.ndarray:
         """Effects over deviations of outcomes with 95% intervals, shape (p, d, 3)."""
-        size = self.effects / self.within_group_sd
-        half = WIDTH * np.hypot(
-            self.errors / self.within_group_sd, size * self.deviation_error
-        )
+        deviation = self.within_group_sd
+        # Of an outcome that does not vary there is no size.
+        varies = deviation > ROUNDING * deviation.max(initial=0)
+        deviation = np.where(varies, deviation, np.inf)
+        size = self.effects / deviation
+        half = WIDTH * np.hypot(self.errors / deviation, size * self.deviation_error)
         return np.stack([size, size - half, size + half], axis=-1)
 
     @property
@@ -157,10 +161,14 @@ class Contrasts:
         return max(self.n_units - len(self.names), 1)
 
     @property
+    def strengths(self) -> np.ndarray:
+        """Size of each effect over its error if there were none, shape (p, d)."""
+        return np.abs(self.effects) / above_rounding(self.null_errors)
+
+    @property
     def p_values(self) -> np.ndarray:
         """Two-sided, of each effect alone, shape (p, d)."""
-        z = np.abs(self.effects) / np.maximum(self.null_errors, TINY)
-        return 2 * scipy.stats.t.sf(z, self.degrees)
+        return 2 * scipy.stats.t.sf(self.strengths, self.degrees)
 
     @property
     def q_values(self) -> np.ndarray:
@@ -620,11 +628,19 @@ class ReleasedMoments:
         return replace(model, effects=effects)
 
 
+def above_rounding(errors: np.ndarray) -> np.ndarray:
+    """Standard errors (p, d), no smaller than rounding makes those of other outcomes.
+
+    Without privacy an outcome that is the same in everybody has an error of zero, and
+    an effect that is rounding alone.
+    """
+    finite = np.where(np.isfinite(errors), errors, 0.0)
+    largest = finite.max(axis=1, keepdims=True, initial=TINY)
+    return np.maximum(errors, ROUNDING * largest)
+
+
 def shrunk_means(contrasts: Contrasts, public: np.ndarray) -> np.ndarray:
     """Shrink means of outcomes to other people's, the more the larger their errors.
-
-    Means of populations are taken to be normal about the public ones, in units of the
-    outcomes' deviations, with the variance of the release [Efron & Morris 1973].
 
     Parameters
     ----------
@@ -636,14 +652,36 @@ def shrunk_means(contrasts: Contrasts, public: np.ndarray) -> np.ndarray:
     Returns
     -------
     numpy.ndarray
-        (d,), in the outcome's unit; post-processing. Intervals are those of the means
-        as released: how far populations differ is too uncertain for shorter ones.
+        (d,), in the outcome's unit, see :func:`shrunk`.
     """
-    (mean,), (error,) = (
-        contrasts.effects[contrasts.is_constant],
-        contrasts.errors[contrasts.is_constant],
-    )
-    scale = contrasts.within_group_sd
+    k = contrasts.is_constant
+    (mean,), (error,) = contrasts.effects[k], contrasts.errors[k]
+    return shrunk(mean, error, contrasts.within_group_sd, public)
+
+
+def shrunk(
+    mean: np.ndarray, error: np.ndarray, scale: np.ndarray, public: np.ndarray
+) -> np.ndarray:
+    """Shrink released means to public ones by empirical Bayes; post-processing.
+
+    Means of populations are taken to be normal about the public ones, in units of the
+    outcomes' deviations, with the variance of the release [Efron & Morris 1973].
+
+    Parameters
+    ----------
+    mean, error
+        As released, and its standard error, (d,).
+    scale
+        Deviations of the outcomes, (d,).
+    public
+        Means of other people, (d,).
+
+    Returns
+    -------
+    numpy.ndarray
+        (d,), in the outcome's unit. Intervals are those of the means as released: how
+        far populations differ is too uncertain for shorter ones.
+    """
     off, noise = (mean - public) / scale, (error / scale) ** 2
     # Weighted by the precision of each [DerSimonian & Laird 1986].
     weight = 1 / np.maximum(noise, TINY)
@@ -964,7 +1002,7 @@ class Fit:
                 for k in range(len(b))
             ]
         else:  # nothing is known of how they vary together [Bonferroni]
-            z = np.max(np.abs(estimates) / np.maximum(null_errors, TINY), axis=1)
+            z = np.max(np.abs(estimates) / above_rounding(null_errors), axis=1)
             joint_p_values = np.minimum(1, 2 * d * scipy.stats.t.sf(z, self.degrees))
         # Collinear covariates are confounded, with or without noise.
         is_estimable = np.sqrt(own_J.max(axis=1)) < LARGEST_ERROR

@@ -391,9 +391,7 @@ def of_contrasts(
         Of each of their effects, p lists of d.
     """
     tested = np.flatnonzero(is_tested)
-    z = np.abs(contrasts.effects[tested]) / np.maximum(
-        contrasts.null_errors[tested], TINY
-    )
+    z = contrasts.strengths[tested]
     level = float(scipy.stats.t.isf(LEVEL / 2 / z.size, contrasts.degrees))
     is_estimable = np.repeat(contrasts.is_estimable[tested], z.shape[1])
     labels = np.select([~is_estimable, z.ravel() > level], [UNTOLD, ABOVE], NOT_ABOVE)

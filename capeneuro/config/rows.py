@@ -103,8 +103,28 @@ class Domains(Section):
     column with its network (empty: left out)."""
     column: str = "network"
     """Name of that column."""
+    families: str | None = None
+    """Name of the column with the domain of each network, such as visual or default
+    mode: reports order networks by it. Null: networks come as in the file."""
     without: tuple[str, ...] = ()
     """Networks that are left out, too."""
+
+
+class StatesOptions(Section):
+    """Public states of connectivity between networks, in which people spend time."""
+
+    file: Path
+    """Table (.tsv) with a row for each state: `state`, its name, and a column for each
+    pair of networks, as the study's outcomes of connectivity are called, with its
+    Fisher's z in that state."""
+    window: Positive = 44.0
+    """Length of a window of time [s] in which connectivity is measured; 44 s as Allen
+    et al. 2014. It is tapered by a Gaussian of a seventh of it."""
+
+
+Measure = Literal[
+    "connectivity", "amplitude", "spectra", "similarity", "maps", "occupancy"
+]
 
 
 class MeasuresOptions(Section):
@@ -115,7 +135,7 @@ class MeasuresOptions(Section):
     """
 
     measures: Annotated[
-        tuple[Literal["connectivity", "amplitude", "spectra", "similarity"], ...],
+        tuple[Measure, ...],
         AfterValidator(
             lambda m: (
                 m if len(set(m)) == len(m) > 0 else fail("must be measures, each once")
@@ -125,8 +145,9 @@ class MeasuresOptions(Section):
     """`connectivity`: correlations between courses as Fisher's z, which is limited to
     [-2, 2]. `amplitude`: share of each course in the variance of all. `spectra`: share
     of each band in the power that a course has in all of them. `similarity`:
-    correlation of the person's own map with the group's as Fisher's z, of components
-    alone."""
+    correlation of the person's own map with the group's as Fisher's z. `maps`: weights
+    of each person's maps on those of the template. `occupancy`: share of time that
+    connectivity is most like each of some public `states`. The last two are of runs."""
     domains: Domains | None = None
     """Networks of regions or maps. Measures are then means within and between networks,
     which need far less noise: 14 domains 13 times less than 53 maps. Null: of all
@@ -144,6 +165,20 @@ class RunsOptions(MeasuresOptions):
 
     kind: Literal["runs"]
     cleaning: Cleaning
+    courses: Literal["regressed", "constrained"] = "regressed"
+    """How a person's time courses are found from maps of networks (space.basis
+    `template`): `regressed` on them volume by volume, as the first step of a dual
+    regression; `constrained` by an independent component analysis of each person whose
+    components stay like these maps (GIG-ICA, MOO-ICAR), which finds networks where this
+    person has them, and takes two seconds a person."""
+    states: StatesOptions | None = None
+    """States of `occupancy`."""
+
+    @property
+    def needs_voxels(self) -> bool:
+        """Whether a person's own maps have to be found."""
+        own_maps = {"similarity", "maps"} & set(self.measures)
+        return self.courses == "constrained" or bool(own_maps)
 
 
 class StageOptions(MeasuresOptions):
@@ -295,8 +330,12 @@ class RowStudy(StudyConfig):
                 "space.basis: parcels are of series on the surface: rows.features must "
                 "be of runs, got maps"
             )
-        if kind == "runs" and "similarity" in self.rows.features.measures:
-            fail("rows.features.measures: similarity needs kind components; remove it")
+        if kind == "runs" and (text := _misfit_of_runs(self)):
+            fail(text)
+        if kind == "components" and (
+            wrong := {"maps", "occupancy"} & set(self.rows.features.measures)
+        ):
+            fail(f"rows.features.measures: {some(wrong)} needs kind runs; remove it")
         if self.names and not self.has_maps:
             fail(f"names: needs rows.features of kind maps, got {kind}; remove it")
         if self.rows.shorten and self.rows.norm_bound is None:
@@ -398,3 +437,20 @@ class RowStudy(StudyConfig):
         if self.has_eeg and site.eeg is None:
             return "eeg: a study of EEG needs it, got null"
         return super().misfit(site)
+
+
+def _misfit_of_runs(study: RowStudy) -> str:
+    """Return the keys of a study of runs that do not fit together; empty: all do."""
+    features = study.rows.features
+    if features.needs_voxels and study.space.basis != "template":
+        return (
+            "rows.features: constrained courses, similarity and maps need space.basis "
+            f"template, got {study.space.basis}"
+        )
+    has_states = features.states is not None
+    if has_states != ("occupancy" in features.measures):
+        return "rows.features.states: must be given with occupancy, and only there"
+    domains = features.domains
+    if domains is not None and domains.families == domains.column:
+        return "rows.features.domains.families: must be another column than column"
+    return ""

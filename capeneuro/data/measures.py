@@ -2,12 +2,12 @@
 
 import difflib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from capeneuro.config.errors import ConfigError, repeated, some
-from capeneuro.config.rows import Domains, MeasuresOptions
+from capeneuro.config.rows import Domains, MeasuresOptions, StatesOptions
 from capeneuro.data.tables import as_whole_number, check_columns, open_texts
 
 # Fisher's z of a correlation is not larger: a public bound of every mean.
@@ -64,9 +64,71 @@ def domains(options: Domains | None, labels: Sequence[Any]) -> tuple[str, ...]:
     return tuple(networks)
 
 
+def families(options: Domains | None, domains: Sequence[str]) -> tuple[str, ...]:
+    """Domain of each network, in the order of :func:`networks`; none where not stated.
+
+    Raises
+    ------
+    ConfigError
+        If the column is missing, or a network is in two domains.
+    """
+    if options is None or options.families is None:
+        return ()
+    path, column = options.file, options.families
+    table = open_texts(path)
+    check_columns(path, table, (column,), "")
+    family_of: dict[str, str] = {}
+    for network, family in zip(table[options.column], table[column], strict=True):
+        if family_of.setdefault(network, family) != family:
+            raise ConfigError(
+                f"{path}: {column}: must be one for each of {options.column}, got "
+                f"{family_of[network]!r} and {family!r} for {network!r}"
+            )
+    return tuple(family_of[name] for name in networks(domains))
+
+
+class States(NamedTuple):
+    """Public states of connectivity between networks."""
+
+    names: list[str]
+    centroids: np.ndarray
+    """Fisher's z of each pair of :func:`pairs` in each state, (n_states, n_pairs)."""
+
+
+def open_states(options: StatesOptions, domains: Sequence[str]) -> States:
+    """Read the states of connectivity.
+
+    Raises
+    ------
+    ConfigError
+        If a pair of networks is missing, or a value is no number.
+    """
+    import pandas as pd
+
+    path, columns = options.file, pair_names(domains)
+    table = open_texts(path)
+    check_columns(path, table, ("state", *columns), "")
+    names = table["state"].tolist()
+    if len(names) < 2 or repeated(names):
+        raise ConfigError(f"{path}: must name two states or more, each once")
+    values = table[columns].apply(pd.to_numeric, errors="coerce").to_numpy(float)
+    if not np.isfinite(values).all():
+        raise ConfigError(f"{path}: must have a number for each pair of each state")
+    return States(names, values)
+
+
 def networks(domains: Sequence[str]) -> list[str]:
     """Networks in the order of measures: as they come; empty ones are left out."""
     return list(dict.fromkeys(name for name in domains if name))
+
+
+def course_names(domains: Sequence[str]) -> list[str]:
+    """A name for each course: its network's, numbered where that has several."""
+    many = {name for name in domains if not name or list(domains).count(name) > 1}
+    return [
+        f"{name or 'other'} {k}" if name in many else name
+        for k, name in enumerate(domains, 1)
+    ]
 
 
 def pairs(domains: Sequence[str]) -> list[tuple[int, int]]:
@@ -84,8 +146,17 @@ def pair_names(domains: Sequence[str]) -> list[str]:
     return [a if a == b else f"{a} - {b}" for a, b in name_pairs]
 
 
+def square(values: np.ndarray, domains: Sequence[str]) -> np.ndarray:
+    """Arrange values of :func:`pairs` in a symmetric matrix; NaN where none is."""
+    R = len(networks(domains))
+    matrix = np.full((R, R), np.nan)
+    for (a, b), value in zip(pairs(domains), values, strict=True):
+        matrix[a, b] = matrix[b, a] = value
+    return matrix
+
+
 def named(
-    options: MeasuresOptions, domains: Sequence[str]
+    options: MeasuresOptions, domains: Sequence[str], state_names: Sequence[str] = ()
 ) -> tuple[list[str], list[tuple[float, float]]]:
     """Names of all measures and their bounds, in the order of their values.
 
@@ -95,6 +166,8 @@ def named(
         Which measures.
     domains
         Network of each course, as of :func:`domains`.
+    state_names
+        Of the states of `occupancy`.
     """
     names = networks(domains)
     measure_names: list[str] = []
@@ -102,12 +175,16 @@ def named(
     for measure in options.measures:
         if measure == "connectivity":
             new = pair_names(domains)
+        elif measure == "occupancy":
+            new = [f"occupancy of {state}" for state in state_names]
+        elif measure == "maps":
+            new = [f"{name} in the map of {of}" for of in names for name in names]
         elif measure == "spectra":
             bands = [f"{low:g}-{high:g} Hz" for low, high in options.bands]
             new = [f"{name} at {band}" for name in names for band in bands]
         else:
             new = [f"{measure} of {name}" for name in names]
-        is_share = measure in ("amplitude", "spectra")
+        is_share = measure in ("amplitude", "spectra", "occupancy")
         limit = (0.0, 1.0) if is_share else (-LARGEST_Z, LARGEST_Z)
         measure_names += new
         bounds += [limit] * len(new)

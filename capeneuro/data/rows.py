@@ -84,6 +84,15 @@ class Courses(NamedTuple):
     mask: Any | None = None
     basis: Basis | None = None
     """What courses are of images; None: of an earlier stage."""
+    families: tuple[str, ...] = ()
+    """Domain of each network, where the study states them."""
+    states: measures.States | None = None
+    """Public states of connectivity, where the study measures time in them."""
+
+    @property
+    def state_names(self) -> list[str]:
+        """Names of the states; none where there are none."""
+        return self.states.names if self.states else []
 
 
 class Person(NamedTuple):
@@ -126,7 +135,9 @@ def open_rows(study: RowStudy) -> Shape:
         bounds = [options.features.bounds] * len(names)
     else:
         courses = _courses(study)
-        names, bounds = measures.named(options.features, courses.domains)
+        names, bounds = measures.named(
+            options.features, courses.domains, courses.state_names
+        )
     names = [*names, *options.covariates]
     if bounds is not None:
         covariate_bounds = [limits(pair) for pair in options.covariates.values()]
@@ -164,7 +175,11 @@ def _courses(study: RowStudy) -> Courses:
     else:
         mask, basis = _space(study)
         labels = nifti.basis_labels(study.space, mask, basis)
-    return Courses(measures.domains(features.domains, labels), mask, basis)
+    networks, states = measures.domains(features.domains, labels), None
+    if features.kind == "runs" and features.states is not None:
+        states = measures.open_states(features.states, networks)
+    families = measures.families(features.domains, networks)
+    return Courses(networks, mask, basis, families, states)
 
 
 def _features(
@@ -207,6 +222,7 @@ def public_files(study: RowStudy) -> list[str]:
         paths += [m for m in (features.montage,) if m and Path(m).is_file()]
     elif features.kind != "maps":
         paths.append(features.domains and features.domains.file)
+        paths.append(getattr(features, "states", None) and features.states.file)
     paths += study.public_tables
     for atlas in study.names:
         paths += [atlas.file, atlas.labels]

@@ -16,6 +16,8 @@ quality
     Quality of images before they are cleaned.
 measures
     Numbers of a person from their time courses.
+network_files
+    Files of a person's networks.
 components
     People's courses, maps and spectra of released components, as files.
 """

@@ -40,7 +40,15 @@ def domain_means(S: np.ndarray, domains: Sequence[str]) -> np.ndarray:
     numpy.ndarray
         In [-2, 2], in the order of :func:`.data.measures.pairs`.
     """
-    z, of = fisher_z(connectivity(S)), membership(domains)
+    return means_of_domains(fisher_z(connectivity(S)), domains)
+
+
+def means_of_domains(z: np.ndarray, domains: Sequence[str]) -> np.ndarray:
+    """Mean within and between domains of a number of each pair of courses, (R, R).
+
+    The diagonal does not count. In the order of :func:`.data.measures.pairs`.
+    """
+    of = membership(domains)
     apart = of @ (z - np.diag(np.diag(z))) @ of.T
     n = np.outer(of.sum(axis=1), of.sum(axis=1)) - np.diag(of.sum(axis=1))
     means = apart / np.maximum(n, 1)

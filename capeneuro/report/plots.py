@@ -166,6 +166,7 @@ def between_networks(
     values: np.ndarray,
     above: np.ndarray | None = None,
     label: str = "",
+    families: Sequence[str] = (),
 ) -> Figure:
     """Draw a number of each pair of networks; a dot marks pairs above the noise.
 
@@ -179,16 +180,30 @@ def between_networks(
         Pairs above the noise, (R, R); None: not tested.
     label
         What the numbers are.
+    families
+        Domain of each network, by which they are ordered; none: as they come.
     """
     R = len(names)
+    if families:
+        order = np.argsort([families.index(family) for family in families])
+        names, values = [names[k] for k in order], values[np.ix_(order, order)]
+        families = [families[k] for k in order]
+        above = None if above is None else above[np.ix_(order, order)]
     figure, axis = axes(height=min(3.0 + 0.12 * R, 6.0))
     figure.set_layout_engine("compressed")  # a square between its labels
     largest = float(np.nanmax(np.abs(values), initial=0.0)) or 1.0
     image = axis.imshow(values, cmap="RdBu_r", vmin=-largest, vmax=largest)
     ticks = _component_ticks(R) if R > 20 else np.arange(R)
-    some = [names[k] for k in ticks]
-    axis.set_xticks(ticks, some, rotation=45, ha="right", rotation_mode="anchor")
-    axis.set_yticks(ticks, some)
+    tick_names = [names[k] for k in ticks]
+    if families:
+        _separate(axis, families)
+        if R > 20:
+            members = [np.flatnonzero(np.array(families) == f) for f in set(families)]
+            ticks = np.array([np.mean(places) for places in members])
+            tick_names = [families[places[0]] for places in members]
+    turned = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
+    axis.set_xticks(ticks, tick_names, **turned)
+    axis.set_yticks(ticks, tick_names)
     figure.colorbar(image, ax=axis, label=label, shrink=0.8)
     seen = f"square of {R} by {R} networks: {label}, from {np.nanmin(values):.2f} to "
     seen += f"{np.nanmax(values):.2f}"
@@ -199,6 +214,14 @@ def between_networks(
         seen += f"; {int(np.sum(np.triu(above)))} above the noise, each with a dot"
     figure.set_label(seen)
     return figure
+
+
+def _separate(axis: plt.Axes, families: Sequence[str]) -> None:
+    """Draw lines between networks of different domains."""
+    for k in range(1, len(families)):
+        if families[k] != families[k - 1]:
+            axis.axhline(k - 0.5, color="black", linewidth=0.8)
+            axis.axvline(k - 0.5, color="black", linewidth=0.8)
 
 
 def _correlations(

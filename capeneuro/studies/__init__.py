@@ -14,6 +14,8 @@ layouts
     Folders of projects whose files are not named as in BIDS.
 init_from_folders
     A first study from what the sites' folders hold.
+init_networks
+    A first study of the connectivity of a template's named networks.
 surface
     What a first study says of series on the surface.
 bids
@@ -68,6 +70,8 @@ network
     Steps of studies of a network.
 contrast
     Steps of studies of contrasts between groups.
+network_results
+    Group maps of named networks, and states with the time spent in them.
 contrast_people
     A site's people beside what a study of contrasts says of them in public.
 reports

@@ -24,7 +24,7 @@ from capeneuro.federation.transport import Federation
 from capeneuro.report.figures import Figure
 from capeneuro.report.scores import AGAINST, Score
 from capeneuro.report.sentences import contrast_lines
-from capeneuro.studies import ask_contrasts, contrast_people
+from capeneuro.studies import ask_contrasts, contrast_people, network_results
 from capeneuro.studies.flow import MOST_FEATURES
 from capeneuro.studies.row_scores import OpenPeople, Reference
 from capeneuro.studies.rows import (
@@ -256,6 +256,10 @@ class ContrastKind(RowStudyKind):
         files.write_table(self.study.results / TABLE, TABLE_HEADER.split(), rows)
         if self._has_means:
             self._write_means(result)
+        if network_results.map_files(self.study, self.shape):
+            network_results.write_maps(
+                self.study, self.shape, result, self.outcomes.center, metadata
+            )
         volumes = ", ".join(effect.name for effect in self.effects)
         description = f"Effects over deviations of outcomes; volumes: {volumes}"
         maps = {SIZES: (result.sizes[..., 0].T, description)}
@@ -277,6 +281,7 @@ class ContrastKind(RowStudyKind):
     def extra_files(self) -> list[str]:
         """List tables of effects and of means, and maps of effects' sizes."""
         maps = [f"{SIZES}.nii.gz"] if self.study.has_maps else []
+        maps += network_results.map_files(self.study, self.shape)
         return [TABLE, *([MEANS] if self._has_means else []), *maps]
 
     @property
@@ -340,20 +345,33 @@ class ContrastKind(RowStudyKind):
                     self._between_networks(sizes),
                     self._between_networks(is_above[i]) > 0,
                     "effect over the deviation",
+                    shape.courses.families,
                 )
                 title = f"{name}: connectivity within and between networks"
                 figures.append(Figure(title, draw))
-        if networks and self._has_means:
-            means = contrasts.shrunk_means(result, self.outcomes.center)
+        if networks and self.study.contrast.sites == "centered":
+            means, label = self._drawn_means(result)
             draw = partial(
                 plots.between_networks,
                 networks,
                 self._between_networks(means),
-                label="mean, shrunk to the public one for its noise",
+                label=label,
+                families=shape.courses.families,
             )
             title = "Mean connectivity within and between networks"
             folded.append(Figure(title, draw))
+        folded += network_results.figures(self.study, shape, result)
         return Figures({}, findings, folded)
+
+    def _drawn_means(self, result: Contrasts) -> tuple[np.ndarray, str]:
+        """Means of outcomes as they are drawn, and what they are in words."""
+        if self._has_means:
+            means = contrasts.shrunk_means(result, self.outcomes.center)
+            return means, "mean, shrunk to the public one for its noise"
+        k = result.is_constant
+        mean, error = result.effects[k][0], result.errors[k][0]
+        is_above = np.abs(mean) > contrasts.WIDTH * error
+        return np.where(is_above, mean, 0.0), "mean; 0 where its 95% interval has 0"
 
     @property
     def _networks(self) -> list[str]:
@@ -364,14 +382,11 @@ class ContrastKind(RowStudyKind):
         return measures.networks(courses.domains)
 
     def _between_networks(self, values: np.ndarray) -> np.ndarray:
-        """Arrange values of pairs of networks in a symmetric matrix; NaN: no pair."""
+        """Arrange values of outcomes of connectivity in a symmetric matrix."""
         domains = self.shape.courses.domains
-        R = len(measures.networks(domains))
-        square = np.full((R, R), np.nan)
-        pairs, outcomes = measures.pairs(domains), measures.pair_names(domains)
-        for (a, b), outcome in zip(pairs, outcomes, strict=True):
-            square[a, b] = square[b, a] = values[self.shape.names.index(outcome)]
-        return square
+        place_of = {name: k for k, name in enumerate(self.shape.names)}
+        places = [place_of[name] for name in measures.pair_names(domains)]
+        return measures.square(values[places], domains)
 
     # --- scores ----------------------------------------------------------------------
 

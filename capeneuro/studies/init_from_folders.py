@@ -8,6 +8,7 @@ nowhere.
 import os
 import re
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
@@ -53,6 +54,8 @@ class SiteFolder(NamedTuple):
     """Other choices that the user has."""
     is_denoised: bool = False
     """Whether XCP-D, a setting of HALFpipe or ICA-FIX has removed noise before."""
+    people: Path | None = None
+    """Table of people, seen from the study's folder; None: the study reads none."""
 
 
 def inspect(
@@ -338,6 +341,20 @@ def write(
     lines, todo
         Messages for the user, and decisions that only the user can make.
     """
+    folders = inspect_all(folder, sources, kind, person)
+    return write_study(folder, folders, kind, protocol)
+
+
+def inspect_all(
+    folder: Path, sources: list[Path], kind: str, person: str | None
+) -> list[SiteFolder]:
+    """Inspect the folders of all sites, see :func:`write` and :func:`inspect`.
+
+    Raises
+    ------
+    ConfigError
+        If there are fewer than two, or two are of the same images.
+    """
     for source in sources:
         if not source.is_dir():
             raise ConfigError(f"--from: {source}: is no folder; name one of a site")
@@ -355,7 +372,7 @@ def write(
                 f"--from: {source}: has the images that {first} has; people would "
                 "count twice: name a folder of each site's own"
             )
-    return write_study(folder, folders, kind, protocol)
+    return folders
 
 
 def write_study(
@@ -363,8 +380,12 @@ def write_study(
     folders: list[SiteFolder],
     kind: str,
     protocol: tuple[int | None, int | None] = (None, None),
+    text_of: Callable[..., str] | None = None,
 ) -> tuple[list[str], list[str]]:
-    """Write a study of sites whose folders were inspected; as :func:`write`."""
+    """Write a study of sites whose folders were inspected; as :func:`write`.
+
+    ``text_of`` makes the study file, as :func:`study_text` does.
+    """
     names = [inspected.name for inspected in folders]
     lines = ["What the sites' folders hold (shown here, kept in no file):", ""]
     for inspected in folders:
@@ -375,11 +396,13 @@ def write_study(
         text = site_text(inspected, kind)
         files.write_text(folder / f"config/sites/{inspected.name}.yaml", text)
     name = scaffold.label(folder.resolve().name) or scaffold.FILL_IN["study"]
-    text = study_text(name, names, design, kind, protocol)
+    text = (text_of or study_text)(name, names, design, kind, protocol)
     files.write_text(folder / "config/config.yaml", text)
     lines += ["", "What goes into the study file, which all parties read:"]
     basis = f"cubes of {design.size} voxels" if design.size else "means over parcels"
-    lines.append(f"  space: {design.mask} ({design.why_mask}), {basis}")
+    lines.append(f"  space: {design.mask} ({design.why_mask})")
+    if text_of is None:
+        lines[-1] += f", {basis}"
     if design.resample:
         lines.append("  the sites' images lie on several grids: resample is true")
     lines.append(f"  cleaning: {_cleaning_line(design.cleaning)}")
@@ -395,6 +418,7 @@ def write_study(
             f"put a public mask in the images' space at {TO_DECIDE} (space.mask); "
             "docs/derivatives.md makes one"
         )
+    if design.mask == TO_DECIDE and text_of is None:
         todo.append(
             "set pca.norm_bound to the root of the number of features on that mask: "
             "the last line of capeneuro validate config/config.yaml counts them"
@@ -402,8 +426,8 @@ def write_study(
     if design.mask == surface.TO_DECIDE:
         todo.append(
             f"put a public parcellation (.dlabel.nii) at {design.mask} (space.mask), "
-            "and the root of its number of parcels into pca.norm_bound; "
-            "docs/derivatives.md says where there are some"
+            "and the root of its number of parcels into pca.norm_bound, if there is "
+            "one; docs/derivatives.md says where there are some"
         )
     is_raw = not all(inspected.is_denoised for inspected in folders)
     if is_raw and not design.cleaning.confounds and kind != "simulated":
@@ -427,7 +451,8 @@ def site_text(folder: SiteFolder, kind: str) -> str:
     """Text of a site file with the keys that need a decision."""
     import yaml
 
-    keys = {"images": folder.images, "person": folder.site.person}
+    people = None if folder.people is None else str(folder.people)
+    keys = {"images": folder.images, "person": folder.site.person, "people": people}
     keys = {key: value for key, value in keys.items() if value is not None}
     yaml_keys = yaml.safe_dump(keys, sort_keys=False).strip()
     return f"""\

@@ -29,6 +29,7 @@ from capeneuro.data.rows import Person, Shape, find_people, open_rows
 from capeneuro.data.tables import constant_features
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.transport import Federation
+from capeneuro.persons import network_files
 from capeneuro.privacy.accounting import Budget
 from capeneuro.privacy.queries import QUERIES
 from capeneuro.report import maps as group_maps
@@ -62,9 +63,16 @@ from capeneuro.studies.sites import (
     names,
 )
 from capeneuro.studies.study_kind import StudyKind
-from capeneuro.studies.timecourse_features import check_person, made_from, reader
+from capeneuro.studies.timecourse_features import (
+    SiteNotes,
+    check_person,
+    made_from,
+    reader,
+)
 
 FEATURES = "group_desc-rows_features.tsv"
+# Rows of a site's people before they are encoded, under private/<site>/<study>/.
+ROWS = "rows.npz"
 # Regions and networks that maps resemble, if the study names atlases or templates.
 MAP_NAMES = "group_desc-rows_names.tsv"
 SITE_KEYS = ("images", "people", "eeg", "eeg_about", "task", "mask", "repetition_time")
@@ -458,28 +466,36 @@ class RowStudyKind(StudyKind):
         people = self._people_of(one_site(sites, site))
         site_index, n_sites = names(study, sites).index(site), len(study.sites)
         encode = self.encoder(site_index, n_sites)
-        epochs: list[tuple[Any, ...]] = []
-        read_row = reader(study, shape, sites[site], epochs)
+        folder = study.private(site)
+        notes = SiteNotes(folder, [], [])
+        read_row = reader(study, shape, sites[site], notes)
         rows: list[tuple[str, float, float, list[float]]] = []
         low, high = np.inf, -np.inf
+        kept_rows: dict[str, np.ndarray] = {}
 
         def encoded() -> Iterator[tuple[str, np.ndarray]]:
             nonlocal low, high
             for name, person in progress.bar(people.items(), f"prepare {site}"):
                 x = read_row(person)
+                if self._keeps_rows:
+                    kept_rows[name] = x
                 low, high = np.minimum(low, x), np.maximum(high, x)
                 z = encode(x, person.beside[:, None])
                 size, weight = self.row_size(z), self.clip_weight(z)
                 rows.append((name, size, weight, person.beside.tolist()))
                 yield name, z
 
-        folder = study.private(site)
         path = folder / "projected.npz"
         files.write_features(path, encoded(), self.layout, made_from(study))
         keep_people(study, one_site(sites, site))
-        if epochs:
-            files.write_table(folder / eeg.EPOCHS, eeg.EPOCHS_HEAD, epochs)
-            print(eeg.fewest(site, epochs))
+        if notes.epochs:
+            files.write_table(folder / eeg.EPOCHS, eeg.EPOCHS_HEAD, notes.epochs)
+            print(eeg.fewest(site, notes.epochs))
+        if kept_rows:
+            files.write_features(folder / ROWS, kept_rows.items(), self.layout)
+        if notes.qualities:
+            path = folder / network_files.QUALITY
+            files.write_table(path, network_files.QUALITY_HEADER, notes.qualities)
         constant = constant_features((high - low)[:, 0], shape.names)
         if constant and shape.bounds is not None:  # as bounds in another unit make it
             print(f"note: {constant}")
@@ -513,13 +529,27 @@ class RowStudyKind(StudyKind):
         study, result = self.study, self.read_result()
         people = find_people(study, one_site(sites, site), self.shape)
         site_index, rows = names(study, sites).index(site), []
-        read_row = reader(study, self.shape, sites[site])
+        read_row = self._stored_rows(site) or reader(study, self.shape, sites[site])
         for name, person in progress.bar(people.items(), f"reconstruct {site}"):
             values = self.describe_people(result, read_row(person), site_index)[:, 0]
             cells = (f"{value:.6g}" for value in (*person.beside, *values))
             rows.append([name, *cells])
         header = ["participant_id", *study.beside, *self.people_columns()]
         files.write_table(study.private(site) / self.site_files[0], header, rows)
+
+    def _stored_rows(self, site: str) -> Callable[[Person], np.ndarray] | None:
+        """Rows that `prepare` kept since they take long; None: read them again."""
+        path = self.study.private(site) / ROWS
+        if not self._keeps_rows or not path.is_file():
+            return None
+        stored = files.Features(path)
+        is_current = stored.layout == self.layout
+        return (lambda person: stored[person.name]) if is_current else None
+
+    @property
+    def _keeps_rows(self) -> bool:
+        """Whether a person's row takes seconds of computing."""
+        return getattr(self.study.rows.features, "needs_voxels", False)
 
     # --- over all sites --------------------------------------------------------------
 

@@ -1,10 +1,11 @@
 """Features of people from time courses, EEG or tables; they stay at the site."""
 
+import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,10 +13,26 @@ from capeneuro.config.errors import ConfigError, check_all, some
 from capeneuro.config.rows import MeasuresOptions, RowStudy
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import StudyConfig
-from capeneuro.data import beside, eeg, files, nifti, rows
+from capeneuro.data import basis, beside, cleaning, eeg, files, measures, nifti, rows
 from capeneuro.data.rows import Person, Shape
-from capeneuro.persons.measures import by_components, measured
+from capeneuro.persons.measures import PersonCourses, by_components, measured
+from capeneuro.persons.named_networks import NetworkOptions, person_networks
+from capeneuro.persons.network_files import write_person
 from capeneuro.studies.components import SUBSPACE, UNMIXING
+
+# How time courses are found, by the word in the study file.
+METHODS = {"constrained": "gig-ica", "regressed": "dual-regression"}
+
+
+class SiteNotes(NamedTuple):
+    """Notes that a site keeps of its people beside their rows."""
+
+    folder: Path
+    """The site's private folder of the study."""
+    epochs: list[tuple[Any, ...]]
+    """Numbers of epochs of EEG by person and condition."""
+    qualities: list[list[str]]
+    """Rows of :data:`.network_files.QUALITY_HEADER`."""
 
 
 def check_person(
@@ -45,11 +62,11 @@ def reader(
     study: RowStudy,
     shape: Shape,
     site: SiteConfig,
-    epochs: list[tuple[Any, ...]] | None = None,
+    notes: SiteNotes | None = None,
 ) -> Callable[[Person], np.ndarray]:
     """Make the function that reads the row x, (D, 1), of one of a site's people.
 
-    Numbers of epochs of EEG by person and condition are appended to ``epochs``.
+    What the site keeps of them beside rows is added to ``notes``.
 
     Guarantee
     ---------
@@ -59,11 +76,11 @@ def reader(
     if shape.courses is None and not study.has_eeg:
         return partial(rows.read_row, study, shape)
     if study.has_eeg:
-        measure = partial(_of_eeg, study, site, [] if epochs is None else epochs)
+        measure = partial(_of_eeg, study, site, notes)
     elif features.kind == "components":
         measure = of_components(study, shape.courses.domains, site)
     else:
-        measure = partial(_of_runs, study, shape, site)
+        measure = partial(_of_runs, study, shape, site, notes)
 
     def read(person: Person) -> np.ndarray:
         measures = measure(person.name, person.images)
@@ -75,32 +92,57 @@ def reader(
 def _of_eeg(
     study: RowStudy,
     site: SiteConfig,
-    epochs: list[tuple[Any, ...]],
+    notes: SiteNotes | None,
     name: str,
     files: Sequence[Path],
 ) -> np.ndarray:
     """Potential or powers of a person's recordings."""
     person = eeg.read_features(files, study.rows.features, site.eeg_about)
-    epochs.extend((name, *row) for row in person.n_epochs)
+    if notes is not None:
+        notes.epochs.extend((name, *row) for row in person.n_epochs)
     return person.features
 
 
 def _of_runs(
-    study: RowStudy, shape: Shape, site: SiteConfig, name: str, runs: Sequence[Path]
+    study: RowStudy,
+    shape: Shape,
+    site: SiteConfig,
+    notes: SiteNotes | None,
+    name: str,
+    runs: Sequence[Path],
 ) -> np.ndarray:
     """Measures of regions, or of public maps by least squares, over all runs."""
-    features = study.rows.features
+    features, courses = study.rows.features, shape.courses
     run_reader = _run_reader(study, shape, site)
     runs = run_reader.kept_runs({name: runs})[0][name]
+    t_r = _repetition_time(features, site, runs)
+    run_basis = courses.basis
+    if features.needs_voxels:
+        voxels = study.space.model_copy(update={"basis": "voxels", "basis_file": None})
+        run_reader = dataclasses.replace(run_reader, space=voxels)
+        run_basis = basis.voxels(run_basis.synthesis.shape[0])
     parts = [
         run_reader.features(
-            run, shape.courses.basis, _signal_check(study, shape, site, name, run)
+            run, run_basis, _signal_check(study, shape, site, name, run)
         )
         for run in runs
     ]
-    S = np.concatenate(parts, axis=1).astype(np.float64)
-    t_r = _repetition_time(features, site, runs)
-    return measured(features, S, shape.courses.domains, t_r)
+    X, lengths = np.concatenate(parts, axis=1), tuple(part.shape[1] for part in parts)
+    if features.needs_voxels:
+        template = courses.basis.synthesis.toarray()
+        options = NetworkOptions(METHODS[features.courses])
+        motion = np.concatenate([cleaning.motion(run) for run in runs])
+        networks = person_networks(X, template, t_r, options, lengths, motion=motion)
+        if notes is not None:
+            names = measures.course_names(courses.domains)
+            row = write_person(
+                notes.folder, name, networks, names, courses.mask, t_r, options
+            )
+            notes.qualities.append(row)
+        person = PersonCourses(networks.S, t_r, lengths, networks.maps, template)
+    else:
+        person = PersonCourses(X.astype(np.float64), t_r, lengths)
+    return measured(features, person, courses.domains, courses.states)
 
 
 def _run_reader(study: RowStudy, shape: Shape, site: SiteConfig) -> nifti.RunReader:
@@ -196,17 +238,21 @@ def made_from(study: StudyConfig) -> str:
 def _repetition_time(
     features: MeasuresOptions, site: SiteConfig, runs: Sequence[Path]
 ) -> float | None:
-    """Repetition time [s] of a person's runs, where spectra need it."""
-    if "spectra" not in features.measures:
+    """Repetition time [s] of a person's runs, where spectra or windows need it."""
+    needing = [name for name in ("spectra", "occupancy") if name in features.measures]
+    if getattr(features, "needs_voxels", False):
+        needing.append("networks of a template")
+    if not needing:
         return None
     t_r, why = beside.one_time(runs, site)
     highest = max(high for _, high in features.bands)
     if t_r is None:
         raise ConfigError(
-            f"{runs[0]}: spectra need one repetition time of a person, but {why}; give "
-            "`repetition_time` in the site file, or choose runs that have one"
+            f"{runs[0]}: {' and '.join(needing)} need one repetition time of a person, "
+            f"but {why}; give `repetition_time` in the site file, or choose runs that "
+            "have one"
         )
-    if highest > 0.5 / t_r:
+    if "spectra" in needing and highest > 0.5 / t_r:
         raise ConfigError(
             f"{runs[0]}: bands of spectra must end below half the sampling rate "
             f"{0.5 / t_r:g} Hz, got {highest:g}"

@@ -7,7 +7,7 @@ import scipy.signal
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.rows import Domains, MeasuresOptions
 from capeneuro.data import measures
-from capeneuro.persons.measures import measured
+from capeneuro.persons.measures import PersonCourses, measured
 
 ALL = ("connectivity", "amplitude", "spectra", "similarity")
 BANDS = ((0.01, 0.05), (0.05, 0.1))
@@ -25,7 +25,7 @@ def test_measures_are_as_defined_and_named_in_order(rng, S):
     options, domains = MeasuresOptions(measures=ALL, bands=BANDS), tuple("abcd")
     A = rng.standard_normal((50, 4))
     maps = A + rng.standard_normal((50, 4))
-    values = measured(options, S, domains, 2.0, maps, A)
+    values = measured(options, PersonCourses(S, 2.0, (), maps, A), domains)
     names, bounds = measures.named(options, domains)
     found = dict(zip(names, values, strict=True))
     assert len(names) == len(bounds) == 6 + 4 + 8 + 4
@@ -48,7 +48,7 @@ def test_of_networks_measures_are_means_and_amplitudes_are_sums(S):
     )
     domains = ("x", "x", "", "y")
     names, _ = measures.named(options, domains)
-    found = dict(zip(names, measured(options, S, domains, 2.0), strict=True))
+    found = dict(zip(names, measured(options, PersonCourses(S, 2.0), domains), strict=True))
     assert names[:4] == ["x", "x - y", "amplitude of x", "amplitude of y"]
     z = np.arctanh(np.corrcoef(S) - 2 * np.eye(4) * (1 - 1e-9))
     assert found["x"] == pytest.approx(z[0, 1])
@@ -64,7 +64,9 @@ def test_of_networks_measures_are_means_and_amplitudes_are_sums(S):
 )
 def test_whatever_a_persons_data_are_measures_keep_their_bounds(values):
     options, domains = MeasuresOptions(measures=ALL, bands=BANDS), tuple("abc")
-    found = measured(options, values, domains, 2.0, values.T, values.T)
+    found = measured(
+        options, PersonCourses(values, 2.0, (), values.T, values.T), domains
+    )
     low, high = np.array(measures.named(options, domains)[1]).T
     assert ((low <= found) & (found <= high)).all()
 

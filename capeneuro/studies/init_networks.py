@@ -1,0 +1,340 @@
+"""`capeneuro init --kind networks`: a study of the connectivity of named networks.
+
+Its parties get the template's maps and a table of networks beside the study file, under
+`config/`; all of it is public.
+"""
+
+import importlib
+import os
+import shutil
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from capeneuro.config.errors import ConfigError, some
+from capeneuro.data import cifti, files, nifti
+from capeneuro.data.tables import open_texts
+from capeneuro.studies import init_from_folders, surface
+from capeneuro.studies.init_from_folders import Design
+
+MAPS = "config/template.nii.gz"
+TABLE = "config/networks.tsv"
+# Columns of tables of public templates, the first that is there.
+NAME = ("name", "label", "peak_aal", "region")
+DOMAIN = ("domain", "network", "family", "yeo7", "best_yeo7")
+# Columns of tables of people that often tell groups.
+GROUP = ("group", "diagnosis", "dx", "patient", "sex", "gender")
+ATLASES = "capeneuro_atlases"
+
+
+class Template(NamedTuple):
+    """Networks of a public template."""
+
+    image: Path | None
+    """Maps (4-D) or labelled regions (3-D); None: parcels of series on the surface."""
+    table: Path
+    """Table with a row for each."""
+    names: list[str]
+    """Of networks, each once."""
+    domains: list[str]
+    """Of each network; empty where the table has none."""
+    labels: list[str]
+    """What the study finds networks by: number of the map, label, or parcel's name."""
+
+
+def find_template(template: str) -> Template:
+    """Find a template of networks, and read its table.
+
+    Parameters
+    ----------
+    template
+        A name of the package ``capeneuro-atlases``, an image with a table (.tsv) of the
+        same name beside it, or, for parcels on the surface, a table.
+
+    Raises
+    ------
+    ConfigError
+        If there is none, or its table lacks rows or names.
+    """
+    path = Path(template)
+    if not path.suffix:
+        path = _packaged(template)
+    if not path.is_file():
+        raise ConfigError(f"--template: {path}: is no file")
+    if path.suffix == ".tsv":
+        return _with_names(None, path, None)
+    image = nifti.open_image(path, 3, 4)
+    stem = path.name.split(".nii")[0]
+    tables = [path.with_name(f"{stem}.tsv")]
+    tables.append(path.with_name(f"{stem.rpartition('_')[0]}.tsv"))
+    table = next((file for file in tables if file.is_file()), None)
+    if table is None:
+        raise ConfigError(
+            f"--template: {path}: needs a table of its networks at {tables[0]}, with "
+            "index and name, and domain if they have one"
+        )
+    n_maps = image.shape[3] if len(image.shape) == 4 else None
+    return _with_names(path, table, n_maps)
+
+
+def _packaged(name: str) -> Path:
+    """Image of a template in the data package."""
+    try:
+        return Path(importlib.import_module(ATLASES).path(name))
+    except ModuleNotFoundError:
+        raise ConfigError(
+            f"--template: {name}: is no file, and templates by name need the package "
+            "capeneuro-atlases; give an image (.nii.gz) with a table (.tsv) beside it"
+        ) from None
+    except KeyError as error:
+        raise ConfigError(f"--template: {error.args[0]}") from None
+
+
+def _with_names(path: Path | None, table: Path, n_maps: int | None) -> Template:
+    """Read names and domains of a template's networks."""
+    rows = open_texts(table)
+    name = next((column for column in NAME if column in rows), None)
+    if name is None or not len(rows):
+        raise ConfigError(
+            f"--template: {table}: must have rows of networks with a column "
+            f"{' or '.join(NAME)}; it has {some(rows.columns)}"
+        )
+    if n_maps is not None and len(rows) != n_maps:
+        raise ConfigError(
+            f"--template: {table}: must have a row for each of {n_maps} maps, has "
+            f"{len(rows)}"
+        )
+    if path is None:
+        labels = rows[name].tolist()
+    elif n_maps is not None:
+        labels = [str(k + 1) for k in range(len(rows))]
+    elif "index" in rows:
+        labels = rows["index"].tolist()
+    else:
+        raise ConfigError(f"--template: {table}: regions need a column index")
+    domain = next((column for column in DOMAIN if column in rows), None)
+    domains = rows[domain].tolist() if domain and domain != name else []
+    names = [
+        text.strip() or label for text, label in zip(rows[name], labels, strict=True)
+    ]
+    many = {text for text, n in Counter(names).items() if n > 1}
+    names = [
+        f"{text} {label}" if text in many else text
+        for text, label in zip(names, labels, strict=True)
+    ]
+    return Template(path, table, names, domains, labels)
+
+
+def write(
+    folder: Path,
+    sources: list[Path],
+    template: str,
+    kind: str,
+    protocol: tuple[int | None, int | None],
+    person: str | None,
+) -> tuple[list[str], list[str]]:
+    """Write a study of named networks of the sites' folders.
+
+    Parameters
+    ----------
+    folder, sources, kind, protocol, person
+        As of :func:`.init_from_folders.write`.
+    template
+        As of :func:`find_template`.
+
+    Returns
+    -------
+    lines, todo
+        Messages for the user, and decisions that only the user can make.
+    """
+    networks = find_template(template)
+    folders = init_from_folders.inspect_all(folder, sources, kind, person)
+    found_tables = [find_people(source) for source in sources]
+    tables = [table for table in found_tables if table is not None]
+    groups = find_groups(tables) if len(tables) == len(sources) else {}
+    folders = [
+        site._replace(people=table and Path(os.path.relpath(table, folder)))
+        for site, table in zip(folders, found_tables, strict=True)
+    ]
+    text_of = partial(study_text, networks, groups)
+    lines, todo = init_from_folders.write_study(
+        folder, folders, kind, protocol, text_of
+    )
+    _copy(networks, folder)
+    n, n_domains = len(networks.names), len(set(networks.domains))
+    lines.append(f"  networks: {n} of {template}, in {n_domains or 'no'} domains")
+    return lines, [*todo, *_decisions(groups, tables)]
+
+
+def _copy(template: Template, folder: Path) -> None:
+    """Write the template's maps and table into the study's folder."""
+    key = "name" if template.image is None else "index"
+    if template.image is None:
+        parcels = cifti.read_parcels(folder / surface.PARCELS).names
+        if lacking := sorted(set(parcels) - set(template.labels)):
+            raise ConfigError(
+                f"--template: {template.table}: must have a row for each parcel of the "
+                f"series, lacks {some(lacking)}"
+            )
+    else:
+        shutil.copyfile(template.image, folder / MAPS)
+    domains = template.domains or [""] * len(template.names)
+    rows = zip(template.labels, template.names, domains, strict=True)
+    header = [key, "network", "domain"]
+    files.write_table(folder / TABLE, header, list(map(list, rows)))
+
+
+def find_people(source: Path) -> Path | None:
+    """Find the table of people in a site's folder of images, or above it."""
+    places = [source, *source.resolve().parents[:2]]
+    tables = (place / "participants.tsv" for place in places)
+    return next((table for table in tables if table.is_file()), None)
+
+
+def find_groups(tables: list[Path]) -> dict[str, list[str]]:
+    """Find columns that tell groups at every site, with the groups' names in order."""
+    groups: dict[str, list[str]] = {}
+    contents = [open_texts(table) for table in tables]
+    for column in contents[0].columns if contents else ():
+        if column.lower() in GROUP and all(column in table for table in contents):
+            values = set().union(*(table[column] for table in contents))
+            values -= {"", "n/a", "nan"}
+            if 2 <= len(values) <= 4:
+                groups[column] = sorted(values)
+    return groups
+
+
+def study_text(
+    template: Template,
+    groups: dict[str, list[str]],
+    name: str,
+    names: list[str],
+    design: Design,
+    kind: str,
+    protocol: tuple[int | None, int | None],
+) -> str:
+    """Text of a study file of networks with the keys that need a decision."""
+    people, volumes = ("null" if n is None else n for n in protocol)
+    arm = "cape" if kind == "private" else "non-private"
+    by_domain = bool(template.domains) and len(template.names) > MOST_NETWORKS
+    column = "domain" if by_domain else "network"
+    families = "domain" if template.domains and not by_domain else "null"
+    sites = ", ".join(f"config/sites/{site}.yaml" for site in names)
+    return f"""\
+# A study of named networks: how strongly they go together in each person (functional
+# network connectivity), and by how much groups of people differ in it. Keys that need a
+# decision; all others have defaults, see docs/networks.md.
+study: {name}
+sites: [{sites}]
+
+{_space(template, design)}
+
+rows:
+  features:
+    kind: runs
+{_courses(template)}
+    # connectivity: Fisher's z of each pair. Also amplitude, spectra, occupancy.
+    measures: [connectivity]
+    domains:
+      file: {TABLE}
+      # network: each pair of them. domain: means over domains, with less noise.
+      column: {column}
+      families: {families}
+    cleaning:
+      standardize: zscore
+{_cleaning(design)}
+contrast:
+  # Columns of each site's table of people, participants.tsv: groups, which are compared
+  # with the first, or numbers with their public mean and deviation.
+  covariates:
+{_covariates(groups)}
+  # Public covariance and means of these outcomes, of other people, lower the noise and
+  # give the mean connectivity of the group: capeneuro prior makes such a table.
+  covariance: null
+expected:
+  # DECIDE, if data are private: numbers of the study's protocol, for the forecast.
+  people: {people}
+  volumes: {volumes}
+# Where these numbers come from; private data need this line.
+source: the rules of capeneuro init
+
+arm: {arm}
+budget:
+  # What everybody is promised for the whole study: 1 to 2 is strong, 10 is weak.
+  epsilon: 2.0
+  # Well below one over the number of people.
+  delta: 1.0e-5
+  unit: subject
+  relation: replace-one
+"""
+
+
+# Networks of which each pair is an outcome, without being told so.
+MOST_NETWORKS = 20
+
+
+def _space(template: Template, design: Design) -> str:
+    """The space block."""
+    if template.image is None:
+        return f"space:\n  mask: {design.mask}\n  basis: parcels"
+    basis = "atlas" if _is_atlas(template) else "template"
+    return f"""\
+space:
+  # {design.why_mask[0].upper() + design.why_mask[1:]}.
+  mask: {design.mask}
+  basis: {basis}
+  basis_file: {MAPS}
+  # Images on another grid than the mask's are resampled; false: refused.
+  resample: {str(design.resample).lower()}"""
+
+
+def _is_atlas(template: Template) -> bool:
+    """Whether a template is of labelled regions, and not of maps."""
+    return len(nifti.open_image(template.image, 3, 4).shape) == 3
+
+
+def _courses(template: Template) -> str:
+    """How time courses are found."""
+    if template.image is None or _is_atlas(template):
+        return "    # Means over regions are time courses."
+    return """\
+    # constrained: networks where each person has them (GIG-ICA). regressed: least
+    # squares on the template's maps, the first step of a dual regression.
+    courses: constrained"""
+
+
+def _cleaning(design: Design) -> str:
+    """Keys of the cleaning that the images decide."""
+    cleaning = design.cleaning
+    columns = [] if isinstance(cleaning.confounds, str) else cleaning.confounds
+    strategy = getattr(cleaning.confounds, "strategy", None)
+    confounds = strategy or f"[{', '.join(columns)}]"
+    masked = f"      run_mask: {str(cleaning.run_mask).lower()}\n"
+    voxels = f"      max_constant_voxels: {cleaning.max_constant_voxels:g}\n"
+    on_surface = not design.size
+    return f"      confounds: {confounds}\n" + ("" if on_surface else masked + voxels)
+
+
+def _covariates(groups: dict[str, list[str]]) -> str:
+    """The block of covariates: the groups that were found, else examples."""
+    lines = [f"    {c}: {{groups: [{', '.join(g)}]}}" for c, g in groups.items()]
+    if not lines:
+        lines = ["    # DECIDE: yours.", "    patient: {groups: [0, 1]}"]
+    return "\n".join([*lines, "    # age: {mean: 40, deviation: 12}"])
+
+
+def _decisions(groups: dict[str, list[str]], tables: list[Path]) -> list[str]:
+    """Decisions that only the user can make."""
+    if groups:
+        return []
+    if not tables:
+        return [
+            "write `people`, the table with everybody's participant_id and group, into "
+            "the site files, and contrast.covariates into the study file"
+        ]
+    columns: Any = open_texts(tables[0]).columns
+    return [
+        f"write contrast.covariates into the study file; {tables[0]} has "
+        f"{some(columns)}"
+    ]

@@ -1,0 +1,112 @@
+"""Results of named networks: their group maps, and states with time spent in them."""
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from capeneuro.algorithms import contrasts
+from capeneuro.algorithms.contrasts import Contrasts
+from capeneuro.config.contrast import ContrastConfig
+from capeneuro.data import measures, nifti
+from capeneuro.data.rows import Shape
+from capeneuro.report import plots
+from capeneuro.report.figures import Figure
+
+MAPS = "group_desc-networks_components.nii.gz"
+DEVIATIONS = "group_desc-networks_deviations.nii.gz"
+
+
+def map_files(study: ContrastConfig, shape: Shape) -> list[str]:
+    """Names of the images of :func:`write_maps`; empty without outcomes `maps`."""
+    has_maps = shape.courses is not None and "maps" in study.rows.features.measures
+    has_maps = has_maps and study.contrast.sites == "centered"
+    return [MAPS, DEVIATIONS] if has_maps else []
+
+
+def write_maps(
+    study: ContrastConfig,
+    shape: Shape,
+    result: Contrasts,
+    public: np.ndarray,
+    metadata: dict[str, Any],
+) -> None:
+    """Write the group's map of each network, and how it deviates from the template.
+
+    Maps are the template's maps times the mean weights of people's maps on them, shrunk
+    to the public weights for their noise: deviations lie in the span of the template.
+
+    Parameters
+    ----------
+    study, shape
+        With outcomes `maps`.
+    result
+        With one constant.
+    public
+        Public means of all outcomes, (d,), where there are some; else the template's
+        own weights are taken.
+    metadata
+        For the sidecars.
+    """
+    names = measures.networks(shape.courses.domains)
+    titles = [f"{name} in the map of {of}" for of in names for name in names]
+    places, k = _places(shape, titles), result.is_constant
+    if study.contrast.covariance is None:
+        center = np.eye(len(names)).ravel()
+    else:
+        center = public[places]
+    means, errors = result.effects[k][0, places], result.errors[k][0, places]
+    scale = result.within_group_sd[places]
+    shrunk = contrasts.shrunk(means, errors, scale, center)
+    weights = shrunk.reshape(len(names), -1).T
+    template = shape.courses.basis.synthesis.toarray()
+    template = template / np.sqrt(np.mean(template**2, axis=0))
+    folder, mask = study.results, shape.courses.mask
+    common = {**metadata, "Networks": names}
+    for file, values, text in (
+        (MAPS, template @ weights, "Mean map of each network, over its mean square"),
+        (DEVIATIONS, template @ (weights - np.eye(len(names))), "Less the template's"),
+    ):
+        nifti.write_maps(folder / file, values, mask, {"Description": text, **common})
+
+
+def figures(study: ContrastConfig, shape: Shape, result: Contrasts) -> list[Figure]:
+    """Draw public states with the time spent in each, and the group's maps by name."""
+    if shape.courses is None or result.is_constant.sum() != 1:
+        return []
+    names = measures.networks(shape.courses.domains)
+    images = map_files(study, shape)
+    return _state_figures(shape, result, names) + [
+        plots.map_figure(study.results / MAPS, k, f"{name}: map of the group")
+        for k, name in enumerate(names if images else [])
+    ]
+
+
+def _state_figures(shape: Shape, result: Contrasts, names: list[str]) -> list[Figure]:
+    """Draw each public state, with the share of time that people spend in it."""
+    states, domains = shape.courses.states, shape.courses.domains
+    if states is None:
+        return []
+    places = _places(shape, [f"occupancy of {name}" for name in states.names])
+    k, pictures = result.is_constant, []
+    means, errors = result.effects[k][0, places], result.errors[k][0, places]
+    for name, mean, error, centroid in zip(
+        states.names, means, errors, states.centroids, strict=True
+    ):
+        low, high = np.clip(mean + contrasts.WIDTH * error * np.array([-1, 1]), 0, 1)
+        draw = partial(
+            plots.between_networks,
+            names,
+            measures.square(centroid, domains),
+            label="connectivity of the public state",
+            families=shape.courses.families,
+        )
+        title = f"{name}: {mean:.0%} of the time (95% interval {low:.0%} to {high:.0%})"
+        pictures.append(Figure(title, draw))
+    return pictures
+
+
+def _places(shape: Shape, names: list[str]) -> np.ndarray:
+    """Places of outcomes by name."""
+    places = {name: k for k, name in enumerate(shape.names)}
+    return np.array([places[name] for name in names])
