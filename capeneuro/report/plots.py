@@ -167,6 +167,7 @@ def between_networks(
     above: np.ndarray | None = None,
     label: str = "",
     families: Sequence[str] = (),
+    title: str = "",
 ) -> Figure:
     """Draw a number of each pair of networks; a dot marks pairs above the noise.
 
@@ -182,6 +183,8 @@ def between_networks(
         What the numbers are.
     families
         Domain of each network, by which they are ordered; none: as they come.
+    title
+        Drawn above; empty: none is.
     """
     R = len(names)
     if families:
@@ -189,21 +192,24 @@ def between_networks(
         names, values = [names[k] for k in order], values[np.ix_(order, order)]
         families = [families[k] for k in order]
         above = None if above is None else above[np.ix_(order, order)]
-    figure, axis = axes(height=min(3.0 + 0.12 * R, 6.0))
+    figure, axis = axes(height=min(3.0 + 0.12 * R, 4.2))
     figure.set_layout_engine("compressed")  # a square between its labels
     largest = float(np.nanmax(np.abs(values), initial=0.0)) or 1.0
     image = axis.imshow(values, cmap="RdBu_r", vmin=-largest, vmax=largest)
     ticks = _component_ticks(R) if R > 20 else np.arange(R)
-    tick_names = [names[k] for k in ticks]
+    small = {"fontsize": 6 if R > 12 else None}
+    turned = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
+    axis.set_xticks(ticks, [names[k] for k in ticks], **turned, **small)
+    axis.set_yticks(ticks, [names[k] for k in ticks], **small)
     if families:
         _separate(axis, families)
-        if R > 20:
-            members = [np.flatnonzero(np.array(families) == f) for f in set(families)]
-            ticks = np.array([np.mean(places) for places in members])
-            tick_names = [families[places[0]] for places in members]
-    turned = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
-    axis.set_xticks(ticks, tick_names, **turned)
-    axis.set_yticks(ticks, tick_names)
+        blocks = list(dict.fromkeys(families))
+        places = [np.flatnonzero(np.array(families) == f).mean() for f in blocks]
+        if R > 12:  # names of domains stand for those of their networks
+            axis.set_xticks(places, blocks, **turned)
+        if R > 40:
+            axis.set_yticks(places, blocks)
+    axis.set_title(title, fontsize=10)
     figure.colorbar(image, ax=axis, label=label, shrink=0.8)
     seen = f"square of {R} by {R} networks: {label}, from {np.nanmin(values):.2f} to "
     seen += f"{np.nanmax(values):.2f}"

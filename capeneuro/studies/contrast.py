@@ -346,22 +346,29 @@ class ContrastKind(RowStudyKind):
                     self._between_networks(is_above[i]) > 0,
                     "effect over the deviation",
                     shape.courses.families,
+                    f"{name}; a dot: above noise",
                 )
                 title = f"{name}: connectivity within and between networks"
                 figures.append(Figure(title, draw))
+        return Figures({}, findings, folded, self._group_figures(result))
+
+    def _group_figures(self, result: Contrasts) -> list[Figure]:
+        """Draw mean connectivity, states and maps of networks, where there are some."""
+        from capeneuro.report import plots
+
+        figures, networks = [], self._networks
         if networks and self.study.contrast.sites == "centered":
             means, label = self._drawn_means(result)
             draw = partial(
                 plots.between_networks,
                 networks,
                 self._between_networks(means),
-                label=label,
-                families=shape.courses.families,
+                label="mean connectivity",
+                families=self.shape.courses.families,
             )
-            title = "Mean connectivity within and between networks"
-            folded.append(Figure(title, draw))
-        folded += network_results.figures(self.study, shape, result)
-        return Figures({}, findings, folded)
+            title = f"Connectivity within and between networks: {label}"
+            figures.append(Figure(title, draw))
+        return figures + network_results.figures(self.study, self.shape, result)
 
     def _drawn_means(self, result: Contrasts) -> tuple[np.ndarray, str]:
         """Means of outcomes as they are drawn, and what they are in words."""

@@ -76,8 +76,9 @@ def figures(study: ContrastConfig, shape: Shape, result: Contrasts) -> list[Figu
         return []
     names = measures.networks(shape.courses.domains)
     images = map_files(study, shape)
+    how = "people's mean" if study.arm == "non-private" else "drawn to the template"
     return _state_figures(shape, result, names) + [
-        plots.map_figure(study.results / MAPS, k, f"{name}: map of the group")
+        plots.map_figure(study.results / MAPS, k, f"{name}: map of the group, {how}")
         for k, name in enumerate(names if images else [])
     ]
 
@@ -101,7 +102,8 @@ def _state_figures(shape: Shape, result: Contrasts, names: list[str]) -> list[Fi
             label="connectivity of the public state",
             families=shape.courses.families,
         )
-        title = f"{name}: {mean:.0%} of the time (95% interval {low:.0%} to {high:.0%})"
+        title = f"State {name}: people are nearest to it {mean:.0%} of the time (95% "
+        title += f"interval {low:.0%} to {high:.0%})"
         pictures.append(Figure(title, draw))
     return pictures
 

@@ -137,11 +137,14 @@ class Figures:
         Figures of results that exceed the noise.
     folded
         Figures of the remaining results, which readers have to unfold.
+    group
+        Figures of the group as a whole, of which nothing is tested, with captions.
     """
 
     quality: Mapping[str, Any]
     findings: Sequence[Figure]
     folded: Sequence[Figure]
+    group: Sequence[Figure] = ()
 
 
 @dataclass(frozen=True)
@@ -671,6 +674,7 @@ class RowStudyKind(StudyKind):
             "quality": quality,
             "maps": page.pictures(figures.findings, threads),
             "rest": page.pictures(figures.folded, threads),
+            "group": page.pictures(figures.group, threads),
         }
         return page.Chapter(
             self.study,

@@ -48,7 +48,9 @@ def test_of_networks_measures_are_means_and_amplitudes_are_sums(S):
     )
     domains = ("x", "x", "", "y")
     names, _ = measures.named(options, domains)
-    found = dict(zip(names, measured(options, PersonCourses(S, 2.0), domains), strict=True))
+    found = dict(
+        zip(names, measured(options, PersonCourses(S, 2.0), domains), strict=True)
+    )
     assert names[:4] == ["x", "x - y", "amplitude of x", "amplitude of y"]
     z = np.arctanh(np.corrcoef(S) - 2 * np.eye(4) * (1 - 1e-9))
     assert found["x"] == pytest.approx(z[0, 1])

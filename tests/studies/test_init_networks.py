@@ -1,0 +1,188 @@
+"""A study of named networks from folders of images to its report."""
+
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+import yaml
+from tiny_study import command
+
+from capeneuro.config import load
+from capeneuro.data import files, measures
+from capeneuro.report import plots
+from capeneuro.studies import init_networks
+from sim import networks
+
+CONFIG = "config/config.yaml"
+NAMES = [network.name for network in networks.NETWORKS]
+
+
+@pytest.fixture(scope="module")
+def consortium(tmp_path_factory):
+    """Twelve simulated people at three sites, small and short."""
+    folder = tmp_path_factory.mktemp("consortium")
+    networks.write(folder, 12, 3, 60, seed=1, voxel_size=12.0)
+    return folder
+
+
+@pytest.fixture
+def study(consortium, tmp_path, monkeypatch):
+    """A study that `init` has written of them, in its folder."""
+    sites = [str(consortium / f"site-{k}") for k in (1, 2, 3)]
+    template = str(consortium / "template.nii.gz")
+    options = ["--kind", "networks", "--template", template, "--data", "simulated"]
+    assert command("init", str(tmp_path / "new"), *options, "--from", *sites) == 0
+    monkeypatch.chdir(tmp_path / "new")
+    return tmp_path / "new"
+
+
+def edit(key: str, value) -> None:
+    """Change a key of the features in the study file."""
+    content = yaml.safe_load(Path(CONFIG).read_text())
+    content["rows"]["features"][key] = value
+    Path(CONFIG).write_text(yaml.safe_dump(content))
+
+
+def write_states() -> None:
+    """Two states that everybody has between, in a public table."""
+    z = networks.connectivity().controls
+    pairs = measures.pairs(NAMES)
+    rows = [
+        [name, *(f"{z[pair] + shift:.3f}" for pair in pairs)]
+        for name, shift in (("low", -0.1), ("high", 0.1))
+    ]
+    header = ["state", *measures.pair_names(NAMES)]
+    files.write_table(Path("config/states.tsv"), header, rows)
+
+
+def test_from_folders_to_the_report_by_two_commands(study, capsys):
+    write_states()
+    edit("measures", ["connectivity", "occupancy", "maps"])
+    edit("states", {"file": "config/states.tsv"})
+    assert command("run", CONFIG) == 0
+    config = load.load_study(CONFIG)
+    # Each person's own networks lie at the site, with a line on how good they are.
+    private = config.private("site-1")
+    rows = files.read_table(private / "networks/quality.tsv")
+    assert len(rows) == 4
+    fits = np.array([float(row[3]) for row in rows])
+    assert ((fits > 0.4) & (fits < 1)).all()
+    stem = private / "networks/sub-001/func/sub-001_desc-networks"
+    table = files.read_table(Path(f"{stem}_timeseries.tsv"))
+    assert np.shape(table) == (60, 20)
+    maps = nib.load(f"{stem}_components.nii.gz")
+    assert maps.shape[3] == 20
+    z = np.array(files.read_table(Path(f"{stem}_relmat.tsv")), float)
+    r = np.corrcoef(np.array(table, float).T)
+    np.testing.assert_allclose(np.tanh(z)[0, 1], r[0, 1], atol=0.02)
+    # Released are means over people, of networks by name.
+    names = {row[1] for row in files.read_table(config.results / TABLE)}
+    assert {"caudate - putamen", "occupancy of low"} <= names
+    assert "thalamus in the map of caudate" in names
+    group_maps = nib.load(config.results / "group_desc-networks_components.nii.gz")
+    assert group_maps.shape[3] == 20
+    text = (config.results / "report.html").read_text()
+    assert "State low: people are nearest to it" in text
+    assert "thalamus: map of the group" in text
+
+
+TABLE = "group_desc-contrast_table.tsv"
+
+
+def test_occupancies_are_shares_and_rows_are_read_once(study, monkeypatch):
+    write_states()
+    edit("measures", ["occupancy"])
+    edit("states", {"file": "config/states.tsv"})
+    assert command("validate", CONFIG) == 0
+    for site in ("site-1", "site-2", "site-3"):
+        assert command("prepare", CONFIG, "--site", site) == 0
+    config = load.load_study(CONFIG)
+    stored = files.Features(config.private("site-1") / "rows.npz")
+    x = np.array([stored[name][:, 0] for name in stored])
+    np.testing.assert_allclose(((x + 1) / 2).sum(axis=1), 1, atol=1e-6)
+    assert command("contrast", CONFIG) == 0
+    # What takes seconds a person is not computed twice.
+    monkeypatch.setattr(
+        "capeneuro.studies.timecourse_features.person_networks", pytest.fail
+    )
+    assert command("reconstruct", CONFIG, "--site", "site-1") == 0
+
+
+def test_domains_order_the_matrix_and_means_take_less_noise(study):
+    text = Path(CONFIG).read_text()
+    assert "column: network" in text and "families: domain" in text
+    config = load.load_study(CONFIG)
+    domains = measures.domains(config.rows.features.domains, range(1, 21))
+    families = measures.families(config.rows.features.domains, domains)
+    assert list(domains) == NAMES
+    assert list(families) == networks.domains()
+
+
+def test_networks_of_a_domain_are_drawn_side_by_side():
+    square = np.arange(9.0).reshape(3, 3)
+    figure = plots.between_networks(
+        ["a", "b", "c"], square, square > 7, "size", ["x", "y", "x"], "title"
+    )
+    (image,) = figure.axes[0].images
+    np.testing.assert_array_equal(image.get_array(), square[[0, 2, 1]][:, [0, 2, 1]])
+    assert len(figure.axes[0].lines) == 3  # a line each way, and the dots
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("measures", ["connectivity", "occupancy"], "must be given with occupancy"),
+        ("measures", ["similarity", "similarity"], "must be measures, each once"),
+        ("courses", "fitted", "regressed"),
+        (
+            "domains",
+            {"file": "config/networks.tsv", "column": "domain", "families": "domain"},
+            "must be another column",
+        ),
+        (
+            "domains",
+            {"file": "config/networks.tsv", "column": "network", "families": "x"},
+            "lacks the columns x",
+        ),
+    ],
+)
+def test_keys_that_do_not_fit_are_one_line(study, capsys, key, value, said):
+    edit(key, value)
+    assert command("validate", CONFIG) == 2
+    error = capsys.readouterr().err
+    assert said in error and "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ("index\tname\n1\ta\n", "must have a row for each of 20 maps, has 1"),
+        ("index\tpeak\n1\ta\n", "with a column name or label"),
+        (None, "needs a table of its networks"),
+    ],
+)
+def test_a_template_without_names_is_refused(consortium, tmp_path, table, said, capsys):
+    image = tmp_path / "own.nii.gz"
+    image.write_bytes((consortium / "template.nii.gz").read_bytes())
+    if table is not None:
+        (tmp_path / "own.tsv").write_text(table)
+    sites = [str(consortium / f"site-{k}") for k in (1, 2)]
+    options = ["--kind", "networks", "--template", str(image)]
+    new = str(tmp_path / "new")
+    assert command("init", new, *options, "--from", *sites) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_templates_by_name_need_their_package(tmp_path, capsys):
+    with pytest.raises(init_networks.ConfigError, match="capeneuro-atlases"):
+        init_networks.find_template("smith10")
+
+
+def test_names_that_occur_twice_are_told_apart(tmp_path):
+    image = nib.Nifti1Image(np.ones((3, 3, 3, 3), "f4"), np.eye(4))
+    nib.save(image, tmp_path / "t_3mm.nii.gz")
+    (tmp_path / "t.tsv").write_text("name\tdomain\nA\tx\nA\tx\nB\ty\n")
+    template = init_networks.find_template(str(tmp_path / "t_3mm.nii.gz"))
+    assert template.names == ["A 1", "A 2", "B"]
+    assert template.domains == ["x", "x", "y"]
