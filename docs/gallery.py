@@ -162,16 +162,53 @@ def questions(folder: Path) -> None:
     answers = folder / "examples/ask/work/results/doses/answers"
     text = (folder / "examples/ask/questions.txt").read_text()
     for n, question in enumerate(text.splitlines(), 1):
-        page = (answers / f"{stem_of(question)}.html").read_text()
-        (picture,) = re.findall(r"data:image/svg[^,]*,([A-Za-z0-9+/=]+)", page)[:1]
-        path = OUT / "questions" / f"{n}.svg"
-        path.write_bytes(base64.b64decode(picture))
-        print(f"{path.name}: {path.stat().st_size / 1000:.0f} kB", flush=True)
+        keep_picture(answers / f"{stem_of(question)}.html", "", f"questions/{n}.svg")
+
+
+def networks(folder: Path) -> None:
+    """A study of named networks of 400 people, with a public covariance of 100."""
+    template = "data/template.nii.gz"
+    for name, people, sites, seed in (("data", 400, 5, 1), ("open", 100, 2, 9)):
+        sizes = [f"--people={people}", f"--sites={sites}", f"--seed={seed}"]
+        sh(folder, "python", "-m", "sim.networks", name, *sizes)
+        kind = "simulated" if name == "data" else "public"
+        sources = sorted(str(path) for path in folder.glob(f"{name}/site-*"))
+        command = ["init", f"study-{name}", "--kind", "networks", "--data", kind]
+        sh(folder, "capeneuro", *command, "--template", template, "--from", *sources)
+        study = folder / f"study-{name}/config/config.yaml"
+        edited(study, rows__features__domains__column="domain")
+        edited(study, rows__features__domains__families=None)
+    table = str(folder / "study-data/config/covariance.tsv")
+    prior = ["capeneuro", "prior", "config/config.yaml", "--out", table]
+    sh(folder / "study-open", *prior, "--source", "people of another seed")
+    edited(folder / "study-data/config/config.yaml", study="networks", arm="cape")
+    study = folder / "study-data/config/config.yaml"
+    edited(study, contrast__covariance="config/covariance.tsv")
+    for site in folder.glob("study-data/config/sites/*.yaml"):
+        edited(site, seed=1)
+    print(sh(folder / "study-data", "capeneuro", "run", "config/config.yaml"))
+    page = folder / "study-data/results/networks/report.html"
+    keep_picture(page, "effect over the deviation", "networks_effects.svg")
+    keep_picture(page, "mean connectivity", "networks_means.svg")
+
+
+def keep_picture(page: Path, words: str, name: str) -> None:
+    """Keep the first vector picture of a page whose description has some words."""
+    for alt, data in re.findall(
+        r'<img alt="([^"]*)" src="data:image/svg[^,]*,([A-Za-z0-9+/=]+)',
+        page.read_text(),
+    ):
+        if words in alt:
+            path = OUT / name
+            path.write_bytes(base64.b64decode(data))
+            print(f"{name}: {path.stat().st_size / 1000:.0f} kB", flush=True)
+            return
+    raise ValueError(f"{page}: no picture of {words!r}")
 
 
 SCENES: Mapping[str, Callable[[Path], None]] = {
     scene.__name__: scene
-    for scene in (told, drowned, noisy, prior, contrast, questions)
+    for scene in (told, drowned, noisy, prior, contrast, questions, networks)
 }
 
 
