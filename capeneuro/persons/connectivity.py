@@ -20,7 +20,8 @@ def connectivity(S: np.ndarray) -> np.ndarray:
 
 def fisher_z(r: np.ndarray) -> np.ndarray:
     """Fisher's z of correlations, in [-2, 2]."""
-    return np.clip(np.arctanh(np.clip(r, -1 + 1e-9, 1 - 1e-9)), -LARGEST_Z, LARGEST_Z)
+    r = np.clip(np.asarray(r, np.float64), -1 + 1e-9, 1 - 1e-9)  # 1 in float32
+    return np.clip(np.arctanh(r), -LARGEST_Z, LARGEST_Z)
 
 
 def domain_means(S: np.ndarray, domains: Sequence[str]) -> np.ndarray:

@@ -50,11 +50,26 @@ def dual_regression(X: np.ndarray, A: np.ndarray) -> tuple[np.ndarray, np.ndarra
         The person's maps over features, (n_features, R), in the unit of X per unit
         deviation of the person's own time course.
     """
-    S = np.linalg.lstsq(A, X, rcond=None)[0]
-    S = standardized(S)
+    S = spatial_regression(X, A)
     # Centered regressors need no intercept. Their pseudo-inverse is found once, where
     # lstsq would solve for each feature: .02 s against 1 s of 60,000.
     return S, X @ np.linalg.pinv(S, rtol=None)
+
+
+def spatial_regression(X: np.ndarray, A: np.ndarray) -> np.ndarray:
+    """Time courses of maps, each volume regressed on all of them; stage 1.
+
+    Parameters
+    ----------
+    X, A
+        As in :func:`dual_regression`.
+
+    Returns
+    -------
+    numpy.ndarray
+        (R, T), centered, unit variance; zero where constant.
+    """
+    return standardized(np.linalg.lstsq(A, X, rcond=None)[0])
 
 
 def standardized(S: np.ndarray) -> np.ndarray:

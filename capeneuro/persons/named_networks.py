@@ -13,7 +13,17 @@ from capeneuro.persons.constrained_ica import (
     GuidedOptions,
     guided_components,
 )
-from capeneuro.persons.dual_regression import dual_regression, standardized
+from capeneuro.persons.dual_regression import (
+    dual_regression,
+    spatial_regression,
+    standardized,
+)
+
+# Values of options that are words.
+METHODS = {
+    "method": ("gig-ica", "dual-regression"),
+    "courses": ("each", "together", "template"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +34,10 @@ class NetworkOptions:
     """``gig-ica`` or ``dual-regression``."""
     guided: GuidedOptions = dataclasses.field(default_factory=GuidedOptions)
     """How GIG-ICA seeks."""
+    courses: str = "each"
+    """Time courses beside maps of GIG-ICA: ``each`` map's own [GIFT], of all maps
+    ``together``, or of the ``template``, as in dual regression; the last two by least
+    squares over features."""
     band: tuple[float | None, float | None] = (None, None)
     """Frequencies that connectivity is of [Hz]; spectra are of all. GIFT: up to .15."""
     despike: bool = False
@@ -132,18 +146,7 @@ def person_networks(
             f"lengths: must add up to the {X.shape[1]} volumes, got {sum(lengths)}; "
             "give the volumes of each run"
         )
-    search = None
-    if options.method == "gig-ica":
-        search = guided_components(X, template, options.guided)
-        S, maps = search.S, search.maps
-    elif options.method == "dual-regression":
-        S, maps = dual_regression(X, template)
-        maps = standardized(maps.T).T.astype(np.float32)
-    else:
-        raise ValueError(
-            "method: must be 'gig-ica' or 'dual-regression', got "
-            f"{options.method!r}; name either"
-        )
+    maps, S, search = _maps_and_courses(X, template, options)
     parts = np.split(S, np.cumsum(lengths)[:-1], axis=1)
     by_run = [_of_run(part, repetition_time, options) for part in parts]
     fnc, spectra, falff = (
@@ -165,6 +168,25 @@ def person_networks(
         quality=network_quality(maps, template, S.shape[1], motion, search),
         search=search,
     )
+
+
+def _maps_and_courses(
+    X: np.ndarray, template: np.ndarray, options: NetworkOptions
+) -> tuple[np.ndarray, np.ndarray, GuidedComponents | None]:
+    """Maps (n_features, R) and courses (R, T) by the method that is wanted."""
+    for name, choices in METHODS.items():
+        if (value := getattr(options, name)) not in choices:
+            raise ValueError(
+                f"{name}: must be one of {', '.join(choices)}, got {value!r}"
+            )
+    if options.method == "dual-regression":
+        S, maps = dual_regression(X, template)
+        return standardized(maps.T).T.astype(np.float32), S, None
+    search = guided_components(X, template, options.guided)
+    if options.courses == "each":
+        return search.maps, search.S, search
+    maps = search.maps if options.courses == "together" else template
+    return search.maps, spatial_regression(X, maps), search
 
 
 class _Run(NamedTuple):

@@ -72,8 +72,21 @@ def test_dual_regression_goes_the_same_way(X, A):
     z = (maps - maps.mean(axis=0)) / maps.std(axis=0)
     np.testing.assert_allclose(person.maps, z, atol=1e-5)
     assert person.search is None and np.isnan(person.quality.motion)
-    with pytest.raises(ValueError, match="must be 'gig-ica' or 'dual-regression'"):
-        person_networks(X, A, TR, NetworkOptions(method="spatial"))
+
+
+def test_courses_may_be_of_all_maps_together_or_of_the_template(X, A):
+    maps = guided_components(X, A).maps
+    for courses, regressors in (("together", maps), ("template", A)):
+        person = person_networks(X, A, TR, NetworkOptions(courses=courses))
+        np.testing.assert_array_equal(person.maps, maps)
+        expected = dual_regression(X, regressors)[0]
+        np.testing.assert_allclose(person.S, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("wrong", [{"method": "spatial"}, {"courses": "all"}])
+def test_words_that_are_no_option_are_refused(X, A, wrong):
+    with pytest.raises(ValueError, match=r"must be one of (gig-ica|each), "):
+        person_networks(X, A, TR, NetworkOptions(**wrong))
 
 
 def test_quality_is_of_correlations(rng, A):
