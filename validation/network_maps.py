@@ -98,7 +98,6 @@ def truth(draws: int) -> None:
         "dual regression": REGRESSION,
         "GIG-ICA": guided(),
         "GIG-ICA, template weight .8": guided(template_weight=0.8),
-        "GIG-ICA, courses together": NetworkOptions(courses="together"),
         "GIG-ICA, courses of the template": NetworkOptions(courses="template"),
         "GIG-ICA, 60 dimensions": guided(n_dimensions=60),
         "GIG-ICA, tolerance .001": guided(tolerance=1e-3),
@@ -198,7 +197,6 @@ def parcels() -> None:
         ways = {
             "dual regression": REGRESSION,
             "GIG-ICA": guided(),
-            "GIG-ICA, courses together": NetworkOptions(courses="together"),
             "GIG-ICA, courses of the template": NetworkOptions(courses="template"),
             "GIG-ICA, 40 dimensions": guided(n_dimensions=40),
             "GIG-ICA, 20 dimensions": guided(n_dimensions=20),
