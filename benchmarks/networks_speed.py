@@ -3,8 +3,8 @@
     python -m benchmarks.networks_speed [--repeats 5]
 
 A simulated person of 60,000 voxels, 200 volumes and 53 networks, whose maps are the
-template's moved by a voxel or two, with sources that no template has and noise three
-times the networks' deviation. A process of its own for each way: the median seconds of
+template's moved by a voxel or two, with sources that no template has and noise ten
+times a network's deviation. A process of its own for each way: the median seconds of
 each part over repeats, and how far the process' memory rose above what it was with the
 data and the template in float32 (the system's peak). ``reading`` is the person's run
 as int16 ``.nii.gz`` by nibabel, to compare.
@@ -94,7 +94,7 @@ def measure(name: str, repeats: int) -> tuple[float, float]:
     X, A, _ = person()
     run = WAYS[name](X, A)
     with threadpool_limits(1):
-        # The system's peak so far is that of the simulation: fill it with nothing more.
+        # So far the peak is the simulation's.
         before = settled()
         times = []
         for _ in range(repeats):

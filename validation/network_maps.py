@@ -19,7 +19,7 @@ template, without privacy: both stay at a site. Parts:
 
     python -m validation.network_maps [--only truth parcels haxby gift] [--draws 3]
 
-Some five minutes on one core; it needs the data in ``../shared/data`` or
+Some two minutes on one core; it needs the data in ``../shared/data`` or
 ``$CAPENEURO_DATA``. Prints a table a part.
 """
 

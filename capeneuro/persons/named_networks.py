@@ -94,7 +94,7 @@ class PersonNetworks:
     dynamic: np.ndarray
     """Fisher's z of each window, (n_windows, R (R - 1) / 2), run by run."""
     states: features.States | None
-    """States of the windows, if public centroids are given; runs follow each other."""
+    """States of the windows, if public centroids are given."""
     quality: NetworkQuality
     search: GuidedComponents | None
     """Steps and objectives of GIG-ICA; None of dual regression."""
@@ -165,7 +165,9 @@ def person_networks(
         dynamic=dynamic,
         states=None
         if centroids is None
-        else features.states(dynamic, centroids, options.distance),
+        else features.states(
+            dynamic, centroids, options.distance, [len(run.dynamic) for run in by_run]
+        ),
         quality=network_quality(maps, template, S.shape[1], motion, search),
         search=search,
     )

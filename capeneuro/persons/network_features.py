@@ -4,6 +4,7 @@ Rows are networks, columns volumes of one run, as everywhere; times are in secon
 frequencies in hertz. Pairs of networks are those of ``numpy.triu_indices(R, 1)``.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -42,7 +43,7 @@ class States(NamedTuple):
     dwell: np.ndarray
     """Mean number of windows that a visit of a state lasts, (n_states,); 0: none."""
     n_transitions: int
-    """Changes from a window to the next."""
+    """Changes from a window to the next of the same run."""
 
 
 def cleaned(
@@ -273,7 +274,12 @@ def dynamic_connectivity(S: np.ndarray, windows: np.ndarray) -> np.ndarray:
     return z
 
 
-def states(z: np.ndarray, centroids: np.ndarray, distance: str = "l1") -> States:
+def states(
+    z: np.ndarray,
+    centroids: np.ndarray,
+    distance: str = "l1",
+    lengths: Sequence[int] | None = None,
+) -> States:
     """Nearest public state of each window, and how a person's windows are spread.
 
     Parameters
@@ -285,6 +291,9 @@ def states(z: np.ndarray, centroids: np.ndarray, distance: str = "l1") -> States
     distance
         ``l1``, sum of differences [Allen et al. 2014], or ``correlation``, one minus
         Pearson's r over pairs; of equal ones the first counts.
+    lengths
+        Windows of each run: from one run to the next is no change, and no visit lasts
+        longer than its run. None: one run.
 
     Raises
     ------
@@ -307,9 +316,13 @@ def states(z: np.ndarray, centroids: np.ndarray, distance: str = "l1") -> States
     n_states = len(centroids)
     state = d.argmin(axis=1) if len(z) else np.zeros(0, int)
     counts = np.bincount(state, minlength=n_states).astype(float)
-    changes = np.flatnonzero(np.diff(state)) + 1
-    starts = state[np.concatenate([[0], changes])] if len(z) else state
-    visits = np.bincount(starts, minlength=n_states)
+    run = np.repeat(np.arange(len(lengths or [0])), lengths or [len(z)])
+    is_change, is_break = np.diff(state) != 0, np.diff(run) != 0
+    begins = np.append([True] * bool(len(z)), is_change | is_break).astype(bool)
+    visits = np.bincount(state[begins], minlength=n_states)
     return States(
-        state, counts / max(len(z), 1), counts / np.maximum(visits, 1), len(changes)
+        state=state,
+        occupancy=counts / max(len(z), 1),
+        dwell=counts / np.maximum(visits, 1),
+        n_transitions=int((is_change & ~is_break).sum()),
     )

@@ -165,6 +165,18 @@ def test_states_are_the_plain_loops(rng, distance):
     assert found.n_transitions == sum(map(len, visits)) - 1
 
 
+def test_no_visit_goes_from_one_run_to_the_next():
+    z = np.array([0.0, 0, 1, 1, 1, 0])[:, None]
+    centroids = np.array([[0.0], [1.0]])
+    together = features.states(z, centroids)
+    assert together.dwell.tolist() == [1.5, 3] and together.n_transitions == 2
+    apart = features.states(z, centroids, lengths=[2, 1, 3])
+    assert apart.dwell.tolist() == [1.5, 1.5] and apart.n_transitions == 1
+    assert apart.occupancy.tolist() == together.occupancy.tolist() == [0.5, 0.5]
+    short = features.states(z, centroids, lengths=[0, 6, 0])
+    assert short.dwell.tolist() == [1.5, 3]
+
+
 def test_states_of_other_networks_and_other_distances_are_refused(rng):
     with pytest.raises(ValueError, match="must have the 6 pairs of the networks"):
         features.states(np.zeros((2, 6)), np.zeros((2, 10)))
