@@ -165,12 +165,13 @@ class RunsOptions(MeasuresOptions):
 
     kind: Literal["runs"]
     cleaning: Cleaning
-    courses: Literal["regressed", "constrained"] = "regressed"
-    """How a person's time courses are found from maps of networks (space.basis
-    `template`): `regressed` on them volume by volume, as the first step of a dual
-    regression; `constrained` by an independent component analysis of each person whose
-    components stay like these maps (GIG-ICA, MOO-ICAR), which finds networks where this
-    person has them, and takes two seconds a person."""
+    courses: Literal["regressed", "constrained", "gift"] = "regressed"
+    """How a person's networks are found from those of a template (space.basis
+    `template`): `regressed`, a dual regression. `constrained`: the person's maps by an
+    independent component analysis whose components stay like the template's (GIG-ICA,
+    MOO-ICAR), and time courses by regression on the template, whose connectivity is
+    nearer to the truth. `gift`: maps and time courses of that analysis, as GIFT has
+    them."""
     states: StatesOptions | None = None
     """States of `occupancy`."""
 
@@ -178,7 +179,7 @@ class RunsOptions(MeasuresOptions):
     def needs_voxels(self) -> bool:
         """Whether a person's own maps have to be found."""
         own_maps = {"similarity", "maps"} & set(self.measures)
-        return self.courses == "constrained" or bool(own_maps)
+        return self.courses != "regressed" or bool(own_maps)
 
 
 class StageOptions(MeasuresOptions):

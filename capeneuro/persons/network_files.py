@@ -61,6 +61,7 @@ def write_person(
     stem = folder / FOLDER / person / "func" / f"{person}_desc-networks"
     stem.parent.mkdir(parents=True, exist_ok=True)
     common = {"Private": PRIVATE, "Networks": list(names), "Method": options.method}
+    common["TimeCourses"] = options.courses
 
     def path(ending: str) -> Path:
         return stem.with_name(stem.name + ending)

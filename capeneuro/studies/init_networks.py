@@ -59,12 +59,11 @@ def find_template(template: str) -> Template:
     """
     path = Path(template)
     if not path.suffix:
-        path = _packaged(template)
+        return _packaged(template)
     if not path.is_file():
         raise ConfigError(f"--template: {path}: is no file")
     if path.suffix == ".tsv":
-        return _with_names(None, path, None)
-    image = nifti.open_image(path, 3, 4)
+        return _with_names(None, path)
     stem = path.name.split(".nii")[0]
     tables = [path.with_name(f"{stem}.tsv")]
     tables.append(path.with_name(f"{stem.rpartition('_')[0]}.tsv"))
@@ -74,25 +73,27 @@ def find_template(template: str) -> Template:
             f"--template: {path}: needs a table of its networks at {tables[0]}, with "
             "index and name, and domain if they have one"
         )
-    n_maps = image.shape[3] if len(image.shape) == 4 else None
-    return _with_names(path, table, n_maps)
+    return _with_names(path, table)
 
 
-def _packaged(name: str) -> Path:
-    """Image of a template in the data package."""
+def _packaged(name: str) -> Template:
+    """Read a template of the data package."""
     try:
-        return Path(importlib.import_module(ATLASES).path(name))
+        atlases = importlib.import_module(ATLASES)
+        return _with_names(atlases.path(name), atlases.labels(name))
     except ModuleNotFoundError:
         raise ConfigError(
             f"--template: {name}: is no file, and templates by name need the package "
             "capeneuro-atlases; give an image (.nii.gz) with a table (.tsv) beside it"
         ) from None
-    except KeyError as error:
-        raise ConfigError(f"--template: {error.args[0]}") from None
+    except ValueError as error:
+        raise ConfigError(f"--template: {error}") from None
 
 
-def _with_names(path: Path | None, table: Path, n_maps: int | None) -> Template:
+def _with_names(path: Path | None, table: Path) -> Template:
     """Read names and domains of a template's networks."""
+    shape = () if path is None else nifti.open_image(path, 3, 4).shape
+    n_maps = shape[3] if len(shape) == 4 else None
     rows = open_texts(table)
     name = next((column for column in NAME if column in rows), None)
     if name is None or not len(rows):
@@ -299,8 +300,8 @@ def _courses(template: Template) -> str:
     if template.image is None or _is_atlas(template):
         return "    # Means over regions are time courses."
     return """\
-    # constrained: networks where each person has them (GIG-ICA). regressed: least
-    # squares on the template's maps, the first step of a dual regression.
+    # constrained: maps where each person has them (GIG-ICA), time courses by regression
+    # on the template. regressed: a dual regression. gift: both by GIG-ICA.
     courses: constrained"""
 
 

@@ -15,13 +15,21 @@ from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import StudyConfig
 from capeneuro.data import basis, beside, cleaning, eeg, files, measures, nifti, rows
 from capeneuro.data.rows import Person, Shape
+from capeneuro.persons.constrained_ica import GuidedOptions
 from capeneuro.persons.measures import PersonCourses, by_components, measured
 from capeneuro.persons.named_networks import NetworkOptions, person_networks
 from capeneuro.persons.network_files import write_person
 from capeneuro.studies.components import SUBSPACE, UNMIXING
 
-# How time courses are found, by the word in the study file.
-METHODS = {"constrained": "gig-ica", "regressed": "dual-regression"}
+# How networks are found, by the word in the study file. The weight of the template is
+# one fixed on simulated people and judged on ABIDE (validation/network_maps.py).
+WAYS = {
+    "regressed": NetworkOptions("dual-regression"),
+    "constrained": NetworkOptions(
+        guided=GuidedOptions(template_weight=0.8), courses="template"
+    ),
+    "gift": NetworkOptions(),
+}
 
 
 class SiteNotes(NamedTuple):
@@ -130,7 +138,7 @@ def _of_runs(
     X, lengths = np.concatenate(parts, axis=1), tuple(part.shape[1] for part in parts)
     if features.needs_voxels:
         template = courses.basis.synthesis.toarray()
-        options = NetworkOptions(METHODS[features.courses])
+        options = WAYS[features.courses]
         motion = np.concatenate([cleaning.motion(run) for run in runs])
         networks = person_networks(X, template, t_r, options, lengths, motion=motion)
         if notes is not None:

@@ -129,6 +129,22 @@ def test_networks_of_a_domain_are_drawn_side_by_side():
     assert len(figure.axes[0].lines) == 3  # a line each way, and the dots
 
 
+@pytest.mark.parametrize("courses", ["regressed", "constrained", "gift"])
+def test_courses_are_of_the_template_but_gifts(study, courses):
+    edit("courses", courses)
+    assert command("prepare", CONFIG, "--site", "site-1") == 0
+    config = load.load_study(CONFIG)
+    people = files.Features(config.private("site-1") / "projected.npz")
+    x = people["sub-001"][-190:, 0]
+    edit("courses", "regressed")
+    edit("measures", ["connectivity", "similarity"])  # by another reader
+    assert command("prepare", CONFIG, "--site", "site-1") == 0
+    y = files.Features(config.private("site-1") / "projected.npz")["sub-001"]
+    r = np.corrcoef(x, y[-210:-20, 0])[0, 1]
+    # Where own maps are found, voxels are scaled, and not time courses alone.
+    assert {"regressed": r > 0.98, "constrained": r > 0.9999, "gift": r < 0.97}[courses]
+
+
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [
