@@ -28,6 +28,8 @@ network
     A network of two layers.
 designs
     Covariates of people, coded by public numbers.
+splines
+    Smooth curves of a number, with public knots.
 instruments
     Moments of covariates with their instruments, estimated with public numbers.
 outcomes

@@ -170,6 +170,23 @@ class Contrasts:
         """Two-sided, of each effect alone, shape (p, d)."""
         return 2 * scipy.stats.t.sf(self.strengths, self.degrees)
 
+    def deviations_of(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """People's outcomes less what is expected of them, over the usual spread.
+
+        Parameters
+        ----------
+        x
+            Their covariates, in the order of effects, (p, N).
+        y
+            Their outcomes, (d, N).
+
+        Returns
+        -------
+        numpy.ndarray
+            About standard normal, (d, N); of a site's people, so it stays there.
+        """
+        return (y - self.effects.T @ x) / self.within_group_sd[:, None]
+
     @property
     def q_values(self) -> np.ndarray:
         """Largest share of false ones among outcomes up to each, by covariate, (p, d).

@@ -13,15 +13,17 @@ from functools import cached_property
 
 import numpy as np
 
+from capeneuro.algorithms.splines import FARTHEST, Curve
+
 # Name of the constant: the mean of everybody, where covariates are at theirs.
 MEAN = "mean"
 # Between a covariate and one of its groups, in public counts.
 IS = "="
 # After a number's name, in public means: that of the number once it is clipped.
 CLIPPED = " clipped"
-# A number counts up to so many deviations from its mean as a covariate, up to one as an
-# instrument; of a normal number, means of z x and of z^2.
-FARTHEST, PRODUCT, SQUARE = 2.5, 0.679, 0.516
+# A number counts up to :data:`FARTHEST` deviations from its mean as a covariate,
+# up to one as an instrument; of a normal number, means of z x and of z^2.
+PRODUCT, SQUARE = 0.679, 0.516
 # Of normal numbers whose site is off the mean of the study: up to one deviation their
 # mean of z x is so much less, over the square of their mean of z.
 BENT = 0.9
@@ -159,17 +161,26 @@ def one_constant(effects: Sequence[Effect]) -> tuple[Effect, ...]:
 
 
 def with_weights(
-    effects: Sequence[Effect], primary: Collection[str] = ()
+    effects: Sequence[Effect],
+    primary: Collection[str] = (),
+    of_constants: float = SECONDARY,
 ) -> tuple[Effect, ...]:
     """Effects with the weights of their instruments: primary ones have most.
 
     Without any, all but constants are alike. A person has one constant, so instruments
     together are of norm 1 at most.
+
+    Parameters
+    ----------
+    effects, primary
+        Covariates, and names of those that a study is about.
+    of_constants
+        Weight of constants over that of primary ones.
     """
     first = [not e.is_constant and (not primary or e.name in primary) for e in effects]
-    weights = np.where(first, 1.0, SECONDARY)
     constant = np.array([e.is_constant for e in effects])
-    norm = np.sqrt(np.sum(weights[~constant] ** 2) + constant.any() * SECONDARY**2)
+    weights = np.where(first, 1.0, np.where(constant, of_constants, SECONDARY))
+    norm = np.sqrt(np.sum(weights[~constant] ** 2) + constant.any() * of_constants**2)
     return tuple(
         replace(e, weight=float(w / norm))
         for e, w in zip(effects, weights, strict=True)
@@ -197,6 +208,8 @@ class Covariate:
         Public ones of a number.
     words
         Names of the groups; empty: their values.
+    knots
+        Of a number that outcomes follow in a curve, in its unit; empty: in a line.
     """
 
     name: str
@@ -204,6 +217,7 @@ class Covariate:
     mean: float = 0.0
     deviation: float = 1.0
     words: tuple[str, ...] = ()
+    knots: tuple[float, ...] = ()
 
     @property
     def group_names(self) -> tuple[str, ...]:
@@ -213,8 +227,16 @@ class Covariate:
     @property
     def titles(self) -> list[str]:
         """Names of its effects: a number's own, differences from the first group."""
+        if self.knots:
+            bends = (f"{self.name} bend {j + 1}" for j in range(len(self.knots) - 2))
+            return [f"{self.name} linear", *bends]
         first, *groups = self.group_names or ("",)
         return [f"{self.name} {g} - {first}" for g in groups] or [self.name]
+
+    @cached_property
+    def curve(self) -> Curve:
+        """Columns of a number with knots."""
+        return Curve(tuple((t - self.mean) / self.deviation for t in self.knots))
 
     @property
     def columns(self) -> list[str]:
@@ -285,10 +307,20 @@ class Design:
                 for name, share in zip(self.sites, shares, strict=True)
             ]
         primary = by_covariate.get(self.primary or "", [])
-        return with_weights(effects, {e.name for e in primary})
+        # The height of a curve is told as well as its course.
+        has_curves = any(c.knots for c in self.covariates)
+        of_constants = 1.0 if has_curves else SECONDARY
+        return with_weights(effects, {e.name for e in primary}, of_constants)
 
     def _effects_of(self, covariate: Covariate) -> list[Effect]:
         """Effects of one covariate: a number's own, or differences of groups."""
+        if covariate.knots:
+            curve, titles = covariate.curve, covariate.titles
+            public = zip(curve.bounds, curve.products, curve.squares, strict=True)
+            return [
+                Effect(title, *map(float, numbers))
+                for title, numbers in zip(titles, public, strict=True)
+            ]
         if not covariate.groups:
             bent = BENT * self.is_released
             return [number_effect(covariate.name, self._clipped(covariate), bent)]
@@ -384,6 +416,12 @@ class Design:
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         coded: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
         for c, column in zip(self.covariates, values, strict=True):
+            if c.knots:
+                x, _ = code_number(column, c.mean, c.deviation)
+                x = c.curve.columns(x)
+                z = c.curve.instruments(x)
+                coded[c.name] = list(zip(x, z, strict=True))
+                continue
             if not c.groups:
                 mean = c.mean if self.means is None else self.means[place][c.name]
                 clipped = self._clipped(c)[place]

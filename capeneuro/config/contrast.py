@@ -1,10 +1,16 @@
 """Studies of contrasts: what of people's outcomes goes with groups and numbers."""
 
 import math
+from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from capeneuro.config.errors import ConfigError as ConfigError
 from capeneuro.config.rows import ALGORITHM, ROW_MEANING, ROW_USES, RowStudy
@@ -20,6 +26,10 @@ from capeneuro.config.study import CENTER_SHARE, MEANS_SHARE, ReleaseStep
 
 # Deviations from its mean beyond which a number like -9999 is a missing value.
 FAR = 5.0
+# Deviations up to which a number counts, so that knots lie within.
+FARTHEST = 2.5
+# Knots of a curve, and deviations from one to the next at least.
+FEWEST_KNOTS, MOST_KNOTS, APART = 3, 7, 0.25
 
 
 class CovariateOptions(Section):
@@ -33,6 +43,40 @@ class CovariateOptions(Section):
     deviation: Positive | None = None
     """Public deviation of a number within a site: effects are per deviation. What lies
     more than 2.5 of them from the mean counts as these."""
+    knots: tuple[float, ...] | None = None
+    """Public knots of a number whose outcomes follow a smooth curve, such as [20, 40,
+    60]: a restricted cubic spline, straight beyond the first and the last of three to
+    seven knots; needs `sites: constants`. With `interactions` such as [[age, sex]] each
+    group has a curve of its own. `capeneuro ask` then draws charts. Null: a line."""
+
+    @model_validator(mode="after")
+    def _knots_fit(self) -> "CovariateOptions":
+        knots = self.knots
+        if knots is None:
+            return self
+        if self.mean is None or self.deviation is None:
+            fail("knots are of a number with a public mean and deviation")
+        places = [(knot - self.mean) / self.deviation for knot in knots]
+        gaps = [b - a for a, b in pairwise(places)]
+        if (
+            not FEWEST_KNOTS <= len(knots) <= MOST_KNOTS
+            or min(gaps) < APART
+            or max(map(abs, places)) > FARTHEST
+        ):
+            fail(
+                f"knots must be {FEWEST_KNOTS} to {MOST_KNOTS} increasing numbers, at "
+                f"least {APART} deviations apart and at most {FARTHEST} from the mean, "
+                f"got {[*knots]}"
+            )
+        return self
+
+    @model_serializer(mode="wrap")
+    def _plain(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out knots that are not there: studies before them stay the same."""
+        keys = plain(self)
+        if self.knots is None:
+            del keys["knots"]
+        return keys
 
     @model_validator(mode="after")
     def _one_of_both(self) -> "CovariateOptions":
@@ -67,7 +111,8 @@ class ContrastOptions(Section):
     covariates: Annotated[dict[str, CovariateOptions], Field(min_length=1)]
     """Columns of the site's table of people (its key `people`): each with `groups`, the
     values that it takes, of which others are compared with the first, or with the
-    public `mean` and `deviation` of a number, whose effects are per deviation."""
+    public `mean` and `deviation` of a number, whose effects are per deviation, or that
+    outcomes follow in a curve with public `knots`."""
     interactions: Annotated[list[list[str]], Field(default_factory=list)]
     """Pairs of covariates whose product is one, too; need `sites: constants`."""
     primary: str | None = None
@@ -140,6 +185,12 @@ class ContrastConfig(RowStudy):
             fail(
                 "contrast.sites: must be constants with interactions: a product of "
                 "covariates is not centered where sites correlate them differently"
+            )
+        curves = [name for name, c in contrast.covariates.items() if c.knots]
+        if curves and contrast.sites == "centered":
+            fail(
+                f"contrast.sites: must be constants with knots of {curves[0]}: a curve "
+                "is not centered where sites differ in it"
             )
         if contrast.primary is not None and contrast.primary not in contrast.covariates:
             names = ", ".join(contrast.covariates)

@@ -30,6 +30,7 @@ def covariates_of(study: ContrastConfig) -> tuple[Covariate, ...]:
             c.mean or 0.0,
             c.deviation or 1.0,
             study.levels.get(name, ()),
+            c.knots or (),
         )
         for name, c in study.contrast.covariates.items()
     )
@@ -108,9 +109,7 @@ def not_estimable(study: ContrastConfig, people: Sequence[Mapping[str, Person]])
     for site_people in people:
         values = np.array([person.beside for person in site_people.values()]).T
         for covariate, numbers in zip(covariates_of(study), values, strict=True):
-            # As differences from the first group, each a covariate.
-            groups = covariate.groups[1:]
-            parts = [numbers == np.float32(g) for g in groups] or [numbers]
+            parts = _parts(covariate, numbers)
             for title, part in zip(covariate.titles, parts, strict=True):
                 columns.setdefault(title, []).append(part.astype(float))
     is_centered = study.contrast.sites == "centered"
@@ -138,3 +137,12 @@ def not_estimable(study: ContrastConfig, people: Sequence[Mapping[str, Person]])
     entries = np.abs(vectors[:, 0])
     collinear = [n for n, v in zip(names, entries, strict=True) if v > LEAST_ENTRY]
     return f"not estimable: {' and '.join(collinear)}, which are collinear"
+
+
+def _parts(covariate: Covariate, numbers: np.ndarray) -> list[np.ndarray]:
+    """Columns of a covariate: a number, its curve, or each group after the first."""
+    if covariate.knots:
+        x, _ = designs.code_number(numbers, covariate.mean, covariate.deviation)
+        return list(covariate.curve.columns(x))
+    groups = covariate.groups[1:]
+    return [numbers == np.float32(g) for g in groups] or [numbers]

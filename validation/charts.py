@@ -1,0 +1,218 @@
+"""How right private charts are: curves, intervals and centiles against the truth.
+
+People of 8 to 88 years at ten unequal sites, which differ in age, in location (.5
+deviations) and in scale (.85 to 1.15); three sites collude. 68 measures, correlated as
+connectivity is, follow smooth curves that no spline is, of each sex another: a line, a
+rise that levels off and a decline. A study releases eight columns (a spline of four
+knots by sex) with constants of sites. Errors are in deviations of people around the
+curve, over all ages between the first and the last knot, sexes and measures.
+
+    python -m validation.charts [--sets 100] [--jobs 1]
+
+Writes ``validation/charts.tsv`` and ``docs/figures/charts.png``; ten minutes. With
+``--real`` it charts five lobes of 160 real people, and writes ``charts_real.tsv``.
+"""
+
+import argparse
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import scipy
+from joblib import Parallel, delayed
+
+from capeneuro.algorithms import charts, contrasts
+from capeneuro.algorithms.charts import Chart
+from capeneuro.algorithms.contrasts import WIDTH, ReleasedMoments
+from capeneuro.algorithms.designs import Covariate, Design
+from capeneuro.algorithms.outcomes import Outcomes
+from capeneuro.data import files
+from capeneuro.federation.mechanism import Release
+from capeneuro.privacy import accounting
+from capeneuro.privacy.blocks import Block
+from capeneuro.privacy.contrasts import REACH, linear_moments
+from sim.contrasts import correlations
+
+OUT = Path(__file__).with_suffix(".tsv")
+FIGURE = OUT.parents[1] / "docs/figures/charts.png"
+DELTA, COLLUDING, CLIP, SITES = 1e-5, 3, 0.5, 10
+MEAN, DEVIATION, KNOTS = 48.0, 18.0, (15.0, 35.0, 60.0, 80.0)
+HEAD = "people epsilon measures covariance deviation curve curve_without_privacy "
+HEAD += "centile centile_without_privacy held held_without_privacy z"
+
+
+class Cell(NamedTuple):
+    """What is simulated."""
+
+    M: int = 15_000
+    epsilon: float = 2.0
+    d: int = 68
+    known: bool = True
+    """Whether how measures vary together is public, from 200 other people."""
+    fan: bool = False
+    """Whether people of 80 vary twice as much as those of 15."""
+
+
+class Consortium(NamedTuple):
+    """People of all sites, and what is true of them."""
+
+    X: np.ndarray
+    """As sites hold them, (2 p + d, M)."""
+    design: Design
+    outcomes: Outcomes
+    curves: np.ndarray
+    """Of each sex at the ages of the chart, the average site's, (2, n, d)."""
+    spread: np.ndarray
+    """Deviation of people at these ages, (n,)."""
+    z: np.ndarray
+    """True deviations of people from their site's curve, over theirs, (d, M)."""
+    beside: np.ndarray
+    """Ages and sexes, (2, M)."""
+    site: np.ndarray
+
+
+def design_of(knots: tuple[float, ...] = KNOTS) -> Design:
+    """A curve of age for each sex, and a constant for each site."""
+    age = Covariate("age", (), MEAN, DEVIATION, knots=knots)
+    sex = Covariate("sex", (0.0, 1.0), words=("female", "male"))
+    sites = tuple(f"{s}" for s in range(SITES))
+    return Design((age, sex), sites, interactions=(("age", "sex"),))
+
+
+def shapes(age: np.ndarray) -> np.ndarray:
+    """A line, a rise that levels off and a late decline, (3, n)."""
+    return np.array([(age - MEAN) / 40, np.exp(-age / 12), np.exp((age - 90) / 15)])
+
+
+def consortium(cell: Cell, rng: np.random.Generator) -> Consortium:
+    """Draw people, their measures and what is public."""
+    M, d = cell.M, cell.d
+    R = correlations(d, np.random.default_rng(d))
+    site = rng.choice(SITES, M, p=rng.dirichlet(np.full(SITES, 5.0)))
+    age = MEAN + DEVIATION * (
+        0.5 * rng.standard_normal(SITES)[site] + 0.9 * rng.standard_normal(M)
+    )
+    age = np.clip(age, 8, 88).round(1)
+    sex = (rng.random(M) < 0.5).astype(float)
+    B = rng.standard_normal((2, 3, d)) * [[[0.4], [1.0], [0.6]]]
+    B[1] = B[0] + 0.3 * B[1]  # of the other sex
+    levels = np.array([np.zeros(d), 0.4 * rng.standard_normal(d)])
+    sites = 0.5 * rng.standard_normal((SITES, d))
+    scale = rng.uniform(0.85, 1.15, SITES)
+    fan = 1 + (age - 15) / 65 if cell.fan else np.ones(M)
+    z = np.linalg.cholesky(R) @ rng.standard_normal((d, M))
+    of_age, own = shapes(age), sex.astype(int)
+    curve = np.einsum("km,mkd->dm", of_age, B[own]) + levels[own].T
+    y = curve + sites[site].T + z * scale[site] * fan
+    design, beside = design_of(), np.array([age, sex])
+    p = len(design.effects)
+    zs, xs = np.zeros((p, M)), np.zeros((p, M))
+    for s in range(SITES):
+        zs[:, site == s], xs[:, site == s] = design.code(beside[:, site == s], s)
+    W = np.linalg.cholesky(R) @ rng.standard_normal((d, 200))
+    C = W @ W.T / 200
+    outcomes = Outcomes(np.zeros(d), C if cell.known else np.diag(C))
+    X = contrasts.stack(zs, xs, y, design.effects, outcomes)
+    ages = np.linspace(KNOTS[0], KNOTS[-1], charts.N_VALUES)
+    curves = np.einsum("kn,gkd->gnd", shapes(ages), B) + levels[:, None]
+    spread = np.sqrt(np.average(scale[site] ** 2)) * np.ones(len(ages))
+    if cell.fan:
+        spread *= 1 + (ages - 15) / 65
+    return Consortium(
+        X, design, outcomes, curves + sites.mean(axis=0), spread, z, beside, site
+    )
+
+
+def moments_of(
+    people: Consortium, epsilon: float, rng: np.random.Generator
+) -> tuple[ReleasedMoments, ReleasedMoments]:
+    """Moments with noise, and without."""
+    effects, M = people.design.effects, people.X.shape[1]
+    weights = np.array([e.weight for e in effects])
+    mu = accounting.mu_from_epsilon(epsilon, DELTA)
+    honest = SITES - COLLUDING
+    tau = CLIP**0.5 * REACH * 2 * (SITES / honest) ** 0.5 / (M * mu)
+    released = []
+    for clip, noise in ((CLIP**0.5 * REACH, tau), (np.inf, 0.0)):
+        block = Block(people.X, np.arange(M), "subject")
+        value = linear_moments(block, weights=weights, clip=clip) / M
+        value = value + noise * rng.standard_normal(len(value))
+        release = Release(value, noise, M, (), mu)
+        about = effects, people.outcomes, CLIP, people.outcomes.center
+        released.append(ReleasedMoments.of(release, *about))
+    return released[0], released[1]
+
+
+def errors(people: Consortium, found: Chart, told: float = 1.0) -> list[float]:
+    """Errors of curves and of outer centiles, and how often intervals hold.
+
+    ``told`` multiplies the standard errors that are said; 1 but for planted errors.
+    """
+    off = found.means - people.curves
+    outer = scipy.stats.norm.ppf(0.95) * people.spread[:, None]
+    of_centiles = [
+        found.centiles[..., k] - (people.curves + sign * outer)
+        for k, sign in ((0, -1), (-1, 1))
+    ]
+    return [
+        float(np.sqrt(np.mean(off**2))),
+        float(np.sqrt(np.mean(np.square(of_centiles)))),
+        float(np.mean(np.abs(off) < WIDTH * told * found.errors)),
+    ]
+
+
+def of_set(cell: Cell, seed: int) -> list[float]:
+    """Scores of one data set."""
+    rng = np.random.default_rng([seed, cell.M, cell.d])
+    people = consortium(cell, rng)
+    noisy, exact = moments_of(people, cell.epsilon, rng)
+    private, pooled = (
+        errors(people, charts.chart(m, people.design, "age", "sex"))
+        for m in (noisy, exact)
+    )
+    return [x for pair in zip(private, pooled, strict=True) for x in pair] + [
+        agreement(people, noisy)
+    ]
+
+
+def agreement(people: Consortium, moments: ReleasedMoments) -> float:
+    """Root mean square of people's deviations at their sites less the true ones."""
+    model, off = moments.contrasts(), []
+    y = people.outcomes.inverse @ people.X[2 * len(moments.names) :]
+    for s in range(SITES):
+        own = people.site == s
+        x = people.design.code(people.beside[:, own], s)[1]
+        off.append(model.deviations_of(x, y[:, own]) - people.z[:, own])
+    return float(np.sqrt(np.mean(np.hstack(off) ** 2)))
+
+
+def main() -> None:
+    """Draw data sets of each cell; write errors of charts and a picture of one."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sets", type=int, default=100)
+    parser.add_argument("--jobs", type=int, default=1)
+    options = parser.parse_args()
+    lines = []
+    for cell in (
+        Cell(),
+        Cell(epsilon=1.0),
+        Cell(epsilon=4.0),
+        Cell(M=5000),
+        Cell(M=50_000),
+        Cell(d=10),
+        Cell(known=False),
+        Cell(fan=True),
+    ):
+        work = (delayed(of_set)(cell, seed) for seed in range(options.sets))
+        scores = np.array(Parallel(options.jobs)(work))
+        means = scores.mean(axis=0)
+        line = [f"{cell.M}", f"{cell.epsilon:g}", f"{cell.d}"]
+        line += ["public" if cell.known else "none"]
+        line += ["doubles" if cell.fan else "constant"]
+        lines.append([*line, *(f"{x:.3f}" for x in means)])
+        print(*lines[-1], flush=True)
+    files.write_table(OUT, HEAD.split(), lines)
+
+
+if __name__ == "__main__":
+    main()
