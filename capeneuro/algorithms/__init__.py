@@ -38,6 +38,8 @@ contrasts
     Many outcomes on few covariates: group contrasts over sites.
 questions
     Linear questions to released moments, asked afterwards.
+charts
+    Charts of outcomes over a number, from released moments.
 site_effects
     Sites as a random effect, from released constants of sites.
 model_order

@@ -56,7 +56,7 @@ class Chart:
 
     @property
     def centiles(self) -> np.ndarray:
-        """:data:`CENTILES` of people, who are taken to be normal, (g, n, d, 5)."""
+        """Centiles of people, taken to be normal, at :data:`CENTILES`; (g, n, d, 5)."""
         normal = scipy.stats.norm.ppf(np.array(CENTILES) / 100)
         return self.means[..., None] + self.deviations[:, None] * normal
 
@@ -104,7 +104,7 @@ def chart(moments: ReleasedMoments, design: Design, number: str, by: str = "") -
     return Chart(
         number=number,
         values=values,
-        groups=known[by].group_names if by else [""],
+        groups=list(known[by].group_names) if by else [""],
         means=(combined.effects + moments.origin).reshape(shape),
         errors=combined.errors.reshape(shape),
         deviations=combined.within_group_sd,

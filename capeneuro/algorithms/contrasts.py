@@ -171,7 +171,7 @@ class Contrasts:
         return 2 * scipy.stats.t.sf(self.strengths, self.degrees)
 
     def deviations_of(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """People's outcomes less what is expected of them, over the usual spread.
+        """Differences of people's outcomes from their predictions, standardized.
 
         Parameters
         ----------

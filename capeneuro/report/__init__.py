@@ -22,6 +22,8 @@ figures
     Figures of a page before they are drawn.
 plots
     One function a picture.
+charts
+    An outcome over a number: its mean, and centiles.
 scalps
     EEG channels as waveforms and on the scalp; alone, or beside fMRI.
 slices

@@ -28,6 +28,8 @@ ask
     Questions to what a study has released, at no price: tables and pages.
 ask_contrasts
     Questions to a study of contrasts.
+ask_charts
+    Questions for charts of outcomes over a number.
 apart
     Nobody is counted twice: equal files are refused.
 forecasts

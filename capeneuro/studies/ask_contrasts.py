@@ -13,6 +13,7 @@ from capeneuro.algorithms.site_effects import RandomSites
 from capeneuro.config.errors import ConfigError
 from capeneuro.data import files
 from capeneuro.report.figures import Figure
+from capeneuro.studies import ask_charts
 from capeneuro.studies.ask import Reply
 
 FILE = "group_desc-contrast_effects.npz"
@@ -83,7 +84,8 @@ def answer(folder: Path, question: str) -> Reply:
     folder
         Results of the study.
     question
-        See :mod:`.algorithms.questions`; ``~ age + (1|site)`` has random sites.
+        See :mod:`.algorithms.questions`; ``~ age + (1|site)`` has random sites, and
+        ``chart age by sex`` is answered by :mod:`.ask_charts`.
 
     Returns
     -------
@@ -95,7 +97,9 @@ def answer(folder: Path, question: str) -> Reply:
     ConfigError
         If the results hold no moments, or the question names what was not released.
     """
-    moments, outcomes = _read(folder)
+    moments, outcomes, design = _read(folder)
+    if match := ask_charts.QUESTION.fullmatch(question):
+        return ask_charts.answer(match, moments, outcomes, design)
     formula, has_random_sites = questions.without_random_sites(question)
     try:
         parsed = questions.parse(formula, moments)
@@ -112,8 +116,8 @@ def arrays_to_keep(moments: ReleasedMoments, outcomes: list[str]) -> dict[str, A
     return arrays | {OUTCOMES: np.array(outcomes)}
 
 
-def _read(folder: Path) -> tuple[ReleasedMoments, list[str]]:
-    """Released moments, and names of outcomes."""
+def _read(folder: Path) -> tuple[ReleasedMoments, list[str], np.ndarray | None]:
+    """Released moments, names of outcomes, and how covariates with knots are coded."""
     path = folder / FILE
     arrays = files.read_arrays(path)
     names = ReleasedMoments.__dataclass_fields__
@@ -126,7 +130,8 @@ def _read(folder: Path) -> tuple[ReleasedMoments, list[str]]:
     moments = ReleasedMoments(
         **{n: v.item() if v.ndim == 0 else v for n, v in values.items()}
     )
-    return moments, [str(n) for n in arrays[OUTCOMES]]
+    names_of_outcomes = [str(n) for n in arrays[OUTCOMES]]
+    return moments, names_of_outcomes, arrays.get(ask_charts.DESIGN)
 
 
 # --- linear questions ----------------------------------------------------------------

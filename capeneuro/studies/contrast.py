@@ -24,7 +24,12 @@ from capeneuro.federation.transport import Federation
 from capeneuro.report.figures import Figure
 from capeneuro.report.scores import AGAINST, Score
 from capeneuro.report.sentences import contrast_lines
-from capeneuro.studies import ask_contrasts, contrast_people, network_results
+from capeneuro.studies import (
+    ask_charts,
+    ask_contrasts,
+    contrast_people,
+    network_results,
+)
 from capeneuro.studies.flow import MOST_FEATURES
 from capeneuro.studies.row_scores import OpenPeople, Reference
 from capeneuro.studies.rows import (
@@ -188,14 +193,25 @@ class ContrastKind(RowStudyKind):
         )
 
     def describe_people(
-        self, result: Contrasts, x: np.ndarray, site_index: int
+        self, result: Contrasts, x: np.ndarray, beside: np.ndarray, site_index: int
     ) -> np.ndarray:
-        """Root mean square of outcomes, each over its public bounds, (1, N)."""
-        return np.sqrt(np.mean(x**2, axis=0))[None]
+        """Root mean square of outcomes, each over its public bounds; with knots z."""
+        size = np.sqrt(np.mean(x**2, axis=0))[None]
+        if not self._has_curves:
+            return size
+        y = self.shape.middle[:, None] + self.shape.spread[:, None] * x
+        _, covariates = self.design.code(beside, site_index)
+        return np.concatenate([size, result.deviations_of(covariates, y)])
 
     def people_columns(self) -> list[str]:
-        """Name of the column of sizes."""
-        return ["size_of_outcomes"]
+        """Names of the columns of sizes, and of deviations from a chart's curve."""
+        z = [f"z_{name}" for name in self.shape.names] if self._has_curves else []
+        return ["size_of_outcomes", *z]
+
+    @property
+    def _has_curves(self) -> bool:
+        """Whether outcomes follow a curve of a number."""
+        return any(c.knots for c in self.design.covariates)
 
     # --- over all sites --------------------------------------------------------------
 
@@ -226,7 +242,7 @@ class ContrastKind(RowStudyKind):
             center,
         )
         arrays = ask_contrasts.arrays_to_keep(moments, self.shape.names)
-        return moments.contrasts(), arrays
+        return moments.contrasts(), arrays | ask_charts.design_to_keep(design)
 
     def summary(self, result: Contrasts) -> list[str]:
         """Summarize the result in words, a line each."""

@@ -94,7 +94,7 @@ class DistributionKind(RowStudyKind):
         )
 
     def describe_people(
-        self, result: Distribution, x: np.ndarray, site_index: int
+        self, result: Distribution, x: np.ndarray, beside: np.ndarray, site_index: int
     ) -> np.ndarray:
         """Share of all people below each person, by feature, (D, N)."""
         values = self.shape.middle[:, None] + self.shape.spread[:, None] * x

@@ -109,7 +109,7 @@ class NetworkKind(RowStudyKind):
         )
 
     def describe_people(
-        self, result: Network, x: np.ndarray, site_index: int
+        self, result: Network, x: np.ndarray, beside: np.ndarray, site_index: int
     ) -> np.ndarray:
         """Probability of the second group, (1, N)."""
         return result.probabilities(x)[None]

@@ -116,7 +116,7 @@ class PatternsKind(RowStudyKind):
         )
 
     def describe_people(
-        self, result: Patterns, x: np.ndarray, site_index: int
+        self, result: Patterns, x: np.ndarray, beside: np.ndarray, site_index: int
     ) -> np.ndarray:
         """Amount of each pattern in each person, in deviations, (K, N)."""
         return result.amounts(x / self.shape.norm_bound, site_index)

@@ -136,9 +136,15 @@ class RegressionKind(RowStudyKind):
         )
 
     def describe_people(
-        self, result: LinearModel, x: np.ndarray, site_index: int
+        self, result: LinearModel, x: np.ndarray, beside: np.ndarray, site_index: int
     ) -> np.ndarray:
         """Predicted target, or probability of the second group, (1, N)."""
+        return self._predicted(result, x, site_index)
+
+    def _predicted(
+        self, result: LinearModel, x: np.ndarray, site_index: int
+    ) -> np.ndarray:
+        """Predicted target, or probability of the second group, of a site's people."""
         group = site_index if self.study.regression.within_sites else None
         return result.predict(self._to_values(x), group)[None]
 
@@ -268,7 +274,7 @@ class RegressionKind(RowStudyKind):
     ) -> list[Score]:
         """Explained share of the target's variance, or accuracy of groups."""
         predictions = [
-            self.describe_people(result, x, k)[0] for k, x in enumerate(people.rows)
+            self._predicted(result, x, k)[0] for k, x in enumerate(people.rows)
         ]
         if self.study.groups:
             return group_accuracy(predictions, people, prefix)

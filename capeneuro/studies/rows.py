@@ -265,9 +265,12 @@ class RowStudyKind(StudyKind):
 
     @abstractmethod
     def describe_people(
-        self, result: Any, x: np.ndarray, site_index: int
+        self, result: Any, x: np.ndarray, beside: np.ndarray, site_index: int
     ) -> np.ndarray:
-        """Apply the result to people of one site, n numbers of each, (n, N)."""
+        """Apply the result to people of one site, n numbers of each, (n, N).
+
+        ``x`` are their features, ``beside`` the columns of the table of people.
+        """
 
     @abstractmethod
     def people_columns(self) -> list[str]:
@@ -534,7 +537,9 @@ class RowStudyKind(StudyKind):
         site_index, rows = names(study, sites).index(site), []
         read_row = self._stored_rows(site) or reader(study, self.shape, sites[site])
         for name, person in progress.bar(people.items(), f"reconstruct {site}"):
-            values = self.describe_people(result, read_row(person), site_index)[:, 0]
+            values = self.describe_people(
+                result, read_row(person), person.beside[:, None], site_index
+            )[:, 0]
             cells = (f"{value:.6g}" for value in (*person.beside, *values))
             rows.append([name, *cells])
         header = ["participant_id", *study.beside, *self.people_columns()]

@@ -140,7 +140,11 @@ class TensorsKind(RowStudyKind):
         )
 
     def describe_people(
-        self, result: TensorComponents, x: np.ndarray, site_index: int
+        self,
+        result: TensorComponents,
+        x: np.ndarray,
+        beside: np.ndarray,
+        site_index: int,
     ) -> np.ndarray:
         """Probability of each component for each person, (K, N)."""
         if self.study.counts_words:

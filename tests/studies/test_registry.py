@@ -113,7 +113,7 @@ class MeansKind(RowStudyKind):
     def extra_files(self):
         return []
 
-    def describe_people(self, result, x, site_index):
+    def describe_people(self, result, x, beside, site_index):
         return x - result.center[:, None]
 
     def people_columns(self):
