@@ -4,9 +4,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from capeneuro.algorithms.designs import CLIPPED, IS, clipped_mean
+from capeneuro.algorithms.designs import (
+    CLIPPED,
+    IS,
+    Covariate,
+    clipped_mean,
+    code_number,
+)
 from capeneuro.config.contrast import ContrastConfig
 from capeneuro.config.rows import SimulatedRows
+from capeneuro.studies.contrast_people import covariates_of
 
 # Deviation of a site's people from the others' in how they vary, and of its groups.
 SCALES, SHARES = (0.7, 1.4), 0.1
@@ -61,7 +68,8 @@ def people(
     made
         ``n_subjects`` people; ``site_offset`` is the deviation of what the site adds.
     effects
-        Of each group after the first, and of a deviation of each number, (n, d).
+        Of each group after the first, of a deviation of each number, and of the columns
+        of a number with knots, (n, d).
     S
         Correlations of outcomes, (d, d).
     rng
@@ -70,15 +78,17 @@ def people(
     N, d = made.n_subjects, len(S)
     beside, means, Y = [], {}, np.zeros((d, N))
     k = 0
-    for name, each in study.contrast.covariates.items():
+    covariates = study.contrast.covariates.items()
+    for covariate, (name, each) in zip(covariates_of(study), covariates, strict=True):
         if each.groups is None:
             mean = (each.mean or 0.0) + 0.5 * each.deviation * rng.standard_normal()
             own = mean + each.deviation * rng.standard_normal(N)
             means[name] = float(f"{own.mean():.3g}")
             clipped = clipped_mean(own, means[name], each.deviation)
             means[f"{name}{CLIPPED}"] = float(f"{clipped:.4f}")
-            Y += np.outer(effects[k], (own - mean) / each.deviation)
-            k += 1
+            for x in columns_of(covariate, own, mean):
+                Y += np.outer(effects[k], x)
+                k += 1
         else:
             G = len(each.groups)
             share = 1 / G + SHARES * rng.uniform(-1, 1, G)
@@ -93,3 +103,11 @@ def people(
     Y += rng.uniform(*SCALES) * rest
     Y += made.site_offset * rng.standard_normal((d, 1))
     return Drawn(Y, np.array(beside), means)
+
+
+def columns_of(covariate: Covariate, values: np.ndarray, mean: float) -> np.ndarray:
+    """Columns of a number about a site's mean, or of its curve about the public one."""
+    if not covariate.knots:
+        return (values - mean)[None] / covariate.deviation
+    x, _ = code_number(values, covariate.mean, covariate.deviation)
+    return covariate.curve.columns(x)

@@ -10,6 +10,7 @@ import pytest
 import wire
 import yaml
 from readable import assert_readable
+from tiny_study import ACCEPT
 from workflows import ROOT, edit
 
 import capeneuro as cn
@@ -17,11 +18,13 @@ from capeneuro import cli
 from capeneuro.config.load import load_study
 from capeneuro.data import files
 from capeneuro.data.contrasts import covariance
+from capeneuro.data.tables import open_table
 from capeneuro.privacy import accounting
 from sim import __main__ as sim
 
 D, N, SITES = 8, 220, ("contrast-1", "contrast-2", "contrast-3")
 TABLE = "group_desc-contrast_table.tsv"
+AGE = {"mean": 40.0, "deviation": 12.0}
 
 
 @pytest.fixture(scope="module")
@@ -172,6 +175,19 @@ def test_a_group_that_sites_have_whole_or_not_at_all_is_refused(
             "age: a number needs its public mean",
         ),
         ("rows__covariates", {"age": [0, 90]}, "see contrast.covariates"),
+        (
+            "contrast__covariates",
+            {"age": AGE | {"knots": [20, 40, 60]}},
+            "must be constants with knots of age",
+        ),
+        ("contrast__covariates", {"age": AGE | {"knots": [20, 40]}}, "must be 3 to 7"),
+        ("contrast__covariates", {"age": AGE | {"knots": [20, 60, 40]}}, "increasing"),
+        ("contrast__covariates", {"age": AGE | {"knots": [9, 40, 60]}}, "at most 2.5"),
+        (
+            "contrast__covariates",
+            {"sex": {"groups": [1, 2], "knots": [20, 40, 60]}},
+            "knots are of a number with a public mean and deviation",
+        ),
     ],
 )
 def test_what_does_not_fit_is_one_line(made, monkeypatch, capsys, key, value, words):
@@ -341,3 +357,72 @@ def test_the_record_names_every_number_that_leaves(made, tmp_path, monkeypatch):
     ]
     assert "number of its people in each group of diagnosis" in declared
     assert "mean of age, as it is and clipped" in declared
+
+
+@pytest.fixture(scope="module")
+def charted(made) -> Path:
+    """The same people in a study of a curve of age for each sex, at little noise."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(made)
+        study = yaml.safe_load(Path("study.yaml").read_text()) | {"study": "charted"}
+        del study["contrast"]["means"], study["data"], study["score"]["truth"]
+        study["contrast"]["covariates"] = {
+            "age": AGE | {"knots": [20, 40, 60]},
+            "sex": {"groups": [1, 2]},
+        }
+        study["contrast"] |= {"sites": "constants", "interactions": [["age", "sex"]]}
+        study["contrast"] |= {"primary": None}
+        study["accept"] = ACCEPT
+        files.write_text(Path("charted.yaml"), yaml.safe_dump(study, sort_keys=False))
+        done = [("validate",), ("plan",)]
+        done += [("prepare", "--site", name) for name in SITES]
+        done += [("contrast", "--reference"), ("contrast",), ("maps",)]
+        done += [("reconstruct", "--site", name) for name in SITES]
+        for step, *more in done:
+            assert cli.main([step, "charted.yaml", *more]) == 0, step
+    return made
+
+
+def test_a_chart_is_asked_of_the_results_alone(charted, tmp_path, capsys):
+    shutil.copytree(charted / "results/charted", tmp_path / "alone")
+    assert cli.main(["ask", str(tmp_path / "alone"), "chart age by sex"]) == 0
+    said = capsys.readouterr().out
+    assert "people to be normal around the curve" in said
+    assert "no privacy was spent" in said
+    table = open_table(tmp_path / "alone/answers/chart-age-by-sex.tsv")
+    assert [*table.columns[:6]] == ["outcome", "group", "age", "mean", "low", "high"]
+    assert (table.age.min(), table.age.max()) == (20, 60)
+    assert len(table) == D * 2 * 41
+    assert ((table.low < table["mean"]) & (table["mean"] < table.high)).all()
+    assert (table.centile_5 < table.centile_95).all()
+    page = assert_readable(tmp_path / "alone/answers/chart-age-by-sex.html")
+    assert sum("over age" in alt for alt in page.alts) >= D
+    assert cli.main(["ask", str(tmp_path / "alone"), "chart age"]) == 0
+    assert cli.main(["ask", str(tmp_path / "alone"), "~ age[linear] + sex"]) == 0
+    capsys.readouterr()
+    for question, why in (
+        ("chart sex", "sex: must have knots, as age has"),
+        ("chart age by age", "age: must have groups, as sex has"),
+    ):
+        assert cli.main(["ask", str(tmp_path / "alone"), question]) == 2
+        assert why in capsys.readouterr().err
+    assert cli.main(["ask", str(charted / "results/contrast"), "chart age"]) == 2
+    assert "age: must have knots, as no covariate has" in capsys.readouterr().err
+
+
+def test_people_of_a_site_deviate_from_the_curve_and_that_stays_there(charted):
+    """About by one: sites' people vary by 0.7 to 1.4 times the usual deviation."""
+    result = files.read_arrays(
+        charted / "results/charted/group_desc-contrast_effects.npz"
+    )
+    names = [str(n) for n in result["outcome_names"]]
+    for site in SITES:
+        own = open_table(charted / "private" / site / "charted/people.tsv")
+        z = own[[f"z_{name}" for name in names]]
+        assert len(z) == N
+        assert 0.4 < z.to_numpy().std() < 2.0
+        # Of the outcome itself, whatever the age.
+        tables = files.read_table(charted / f"data/contrast/{site}.tsv")
+        y = np.array([row[1] for row in tables], float)
+        assert np.corrcoef(z.iloc[:, 0], y)[0, 1] > 0.5
+    assert not list((charted / "results/charted").rglob("people.tsv"))
