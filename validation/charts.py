@@ -3,9 +3,10 @@
 People of 8 to 88 years at ten unequal sites, which differ in age, in location (.5
 deviations) and in scale (.85 to 1.15); three sites collude. 68 measures, correlated as
 connectivity is, follow smooth curves that no spline is, of each sex another: a line, a
-rise that levels off and a decline. A study releases eight columns (a spline of four
-knots by sex) with constants of sites. Errors are in deviations of people around the
-curve, over all ages between the first and the last knot, sexes and measures.
+rise that levels off and a decline; or splines. A study releases eight columns, a spline
+of four knots by sex, after means of sites, or with a constant of each. Errors are in
+deviations of people around the curve, over all ages between the first and the last
+knot, sexes and measures.
 
     python -m validation.charts [--sets 100] [--jobs 1]
 
@@ -26,19 +27,21 @@ from capeneuro.algorithms.charts import Chart
 from capeneuro.algorithms.contrasts import WIDTH, ReleasedMoments
 from capeneuro.algorithms.designs import Covariate, Design
 from capeneuro.algorithms.outcomes import Outcomes
+from capeneuro.config.study import MEANS_SHARE
 from capeneuro.data import files
 from capeneuro.federation.mechanism import Release
 from capeneuro.privacy import accounting
 from capeneuro.privacy.blocks import Block
-from capeneuro.privacy.contrasts import REACH, linear_moments
+from capeneuro.privacy.contrasts import REACH, linear_moments, site_sums
 from sim.contrasts import correlations
 
 OUT = Path(__file__).with_suffix(".tsv")
 FIGURE = OUT.parents[1] / "docs/figures/charts.png"
 DELTA, COLLUDING, CLIP, SITES = 1e-5, 3, 0.5, 10
 MEAN, DEVIATION, KNOTS = 48.0, 18.0, (15.0, 35.0, 60.0, 80.0)
-HEAD = "people epsilon measures covariance deviation curve curve_without_privacy "
-HEAD += "centile centile_without_privacy held held_without_privacy z"
+HEAD = "people epsilon measures truth sites covariance deviation curve "
+HEAD += "curve_without_privacy centile centile_without_privacy held "
+HEAD += "held_without_privacy z"
 
 
 class Cell(NamedTuple):
@@ -47,8 +50,12 @@ class Cell(NamedTuple):
     M: int = 15_000
     epsilon: float = 2.0
     d: int = 68
-    known: bool = True
+    known: bool = False
     """Whether how measures vary together is public, from 200 other people."""
+    constants: bool = False
+    """Whether sites have constants, and their means are not released before."""
+    smooth: bool = True
+    """Whether true curves are smooth ones that no spline is."""
     fan: bool = False
     """Whether people of 80 vary twice as much as those of 15."""
 
@@ -71,16 +78,22 @@ class Consortium(NamedTuple):
     site: np.ndarray
 
 
-def design_of(knots: tuple[float, ...] = KNOTS) -> Design:
+def design_of(cell: Cell) -> Design:
     """A curve of age for each sex, and a constant for each site."""
-    age = Covariate("age", (), MEAN, DEVIATION, knots=knots)
+    age = Covariate("age", (), MEAN, DEVIATION, knots=KNOTS)
     sex = Covariate("sex", (0.0, 1.0), words=("female", "male"))
-    sites = tuple(f"{s}" for s in range(SITES))
-    return Design((age, sex), sites, interactions=(("age", "sex"),))
+    return Design(
+        (age, sex),
+        tuple(f"{s}" for s in range(SITES)),
+        interactions=(("age", "sex"),),
+        is_released=not cell.constants,
+    )
 
 
-def shapes(age: np.ndarray) -> np.ndarray:
-    """A line, a rise that levels off and a late decline, (3, n)."""
+def shapes(cell: Cell, age: np.ndarray) -> np.ndarray:
+    """A line, a rise that levels off and a late decline; or columns of splines."""
+    if not cell.smooth:
+        return design_of(cell).covariates[0].curve.columns((age - MEAN) / DEVIATION)
     return np.array([(age - MEAN) / 40, np.exp(-age / 12), np.exp((age - 90) / 15)])
 
 
@@ -94,17 +107,19 @@ def consortium(cell: Cell, rng: np.random.Generator) -> Consortium:
     )
     age = np.clip(age, 8, 88).round(1)
     sex = (rng.random(M) < 0.5).astype(float)
-    B = rng.standard_normal((2, 3, d)) * [[[0.4], [1.0], [0.6]]]
+    # Of shapes that have other sizes.
+    sizes = [[0.4], [1.0], [0.6]] if cell.smooth else [[0.3], [0.2], [0.1]]
+    B = rng.standard_normal((2, 3, d)) * sizes
     B[1] = B[0] + 0.3 * B[1]  # of the other sex
     levels = np.array([np.zeros(d), 0.4 * rng.standard_normal(d)])
     sites = 0.5 * rng.standard_normal((SITES, d))
     scale = rng.uniform(0.85, 1.15, SITES)
     fan = 1 + (age - 15) / 65 if cell.fan else np.ones(M)
     z = np.linalg.cholesky(R) @ rng.standard_normal((d, M))
-    of_age, own = shapes(age), sex.astype(int)
+    of_age, own = shapes(cell, age), sex.astype(int)
     curve = np.einsum("km,mkd->dm", of_age, B[own]) + levels[own].T
     y = curve + sites[site].T + z * scale[site] * fan
-    design, beside = design_of(), np.array([age, sex])
+    design, beside = design_of(cell), np.array([age, sex])
     p = len(design.effects)
     zs, xs = np.zeros((p, M)), np.zeros((p, M))
     for s in range(SITES):
@@ -114,7 +129,7 @@ def consortium(cell: Cell, rng: np.random.Generator) -> Consortium:
     outcomes = Outcomes(np.zeros(d), C if cell.known else np.diag(C))
     X = contrasts.stack(zs, xs, y, design.effects, outcomes)
     ages = np.linspace(KNOTS[0], KNOTS[-1], charts.N_VALUES)
-    curves = np.einsum("kn,gkd->gnd", shapes(ages), B) + levels[:, None]
+    curves = np.einsum("kn,gkd->gnd", shapes(cell, ages), B) + levels[:, None]
     spread = np.sqrt(np.average(scale[site] ** 2)) * np.ones(len(ages))
     if cell.fan:
         spread *= 1 + (ages - 15) / 65
@@ -127,19 +142,35 @@ def moments_of(
     people: Consortium, epsilon: float, rng: np.random.Generator
 ) -> tuple[ReleasedMoments, ReleasedMoments]:
     """Moments with noise, and without."""
-    effects, M = people.design.effects, people.X.shape[1]
+    design, M = people.design, people.X.shape[1]
+    effects, block = design.effects, Block(people.X, np.arange(M), "subject")
     weights = np.array([e.weight for e in effects])
     mu = accounting.mu_from_epsilon(epsilon, DELTA)
-    honest = SITES - COLLUDING
-    tau = CLIP**0.5 * REACH * 2 * (SITES / honest) ** 0.5 / (M * mu)
+    # Noise over the clip, if all of the budget were one release's.
+    unit = 2 * (SITES / (SITES - COLLUDING)) ** 0.5 / (M * mu)
+    tau, centers, likely = CLIP**0.5 * REACH * unit, None, effects
+    if design.is_released:
+        tau, first = tau / (1 - MEANS_SHARE) ** 0.5, unit / MEANS_SHARE**0.5
+        bounds = {"weights": contrasts.unit_weights(effects), "clip": 1.0}
+        sums = site_sums(block, n_sites=SITES, **bounds) / M
+        sums = sums + first * rng.standard_normal(len(sums))
+        sizes = np.bincount(people.site, minlength=SITES).astype(float)
+        release = Release(sums, first, M, (), mu)
+        centers = contrasts.centers_from(release, effects, sizes, sizes > 0)
+        likely = design.with_centers(centers.values, sizes.tolist()).effects
+    of_sites = None if centers is None else centers.values
     released = []
-    for clip, noise in ((CLIP**0.5 * REACH, tau), (np.inf, 0.0)):
-        block = Block(people.X, np.arange(M), "subject")
-        value = linear_moments(block, weights=weights, clip=clip) / M
+    for clip, noise, about in (
+        (CLIP**0.5 * REACH, tau, (likely, centers)),
+        (np.inf, 0.0, (effects, None)),
+    ):
+        value = linear_moments(block, weights=weights, clip=clip, centers=of_sites) / M
         value = value + noise * rng.standard_normal(len(value))
-        release = Release(value, noise, M, (), mu)
-        about = effects, people.outcomes, CLIP, people.outcomes.center
-        released.append(ReleasedMoments.of(release, *about))
+        release, (public, own) = Release(value, noise, M, (), mu), about
+        outcomes, origin = people.outcomes, people.outcomes.center
+        released.append(
+            ReleasedMoments.of(release, public, outcomes, CLIP, origin, own)
+        )
     return released[0], released[1]
 
 
@@ -177,7 +208,7 @@ def of_set(cell: Cell, seed: int) -> list[float]:
 
 def agreement(people: Consortium, moments: ReleasedMoments) -> float:
     """Root mean square of people's deviations at their sites less the true ones."""
-    model, off = moments.contrasts(), []
+    model, off = moments.contrasts(joins_sites=False), []
     y = people.outcomes.inverse @ people.X[2 * len(moments.names) :]
     for s in range(SITES):
         own = people.site == s
@@ -200,13 +231,17 @@ def main() -> None:
         Cell(M=5000),
         Cell(M=50_000),
         Cell(d=10),
-        Cell(known=False),
+        Cell(smooth=False),
+        Cell(constants=True),
+        Cell(known=True),
         Cell(fan=True),
     ):
         work = (delayed(of_set)(cell, seed) for seed in range(options.sets))
         scores = np.array(Parallel(options.jobs)(work))
         means = scores.mean(axis=0)
         line = [f"{cell.M}", f"{cell.epsilon:g}", f"{cell.d}"]
+        line += ["smooth" if cell.smooth else "splines"]
+        line += ["constants" if cell.constants else "means"]
         line += ["public" if cell.known else "none"]
         line += ["doubles" if cell.fan else "constant"]
         lines.append([*line, *(f"{x:.3f}" for x in means)])

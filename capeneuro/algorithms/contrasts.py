@@ -638,9 +638,16 @@ class ReleasedMoments:
         release = Release(self.value, self.deviation, self.n_units, (), np.inf)
         return fitted(release, self.effects, outcomes, self.clip, self.centers)
 
-    def contrasts(self) -> Contrasts:
-        """Estimate the effects of these covariates in the unit of each outcome."""
-        model = from_fit(self.fit(), self.centers)
+    def contrasts(self, joins_sites: bool = True) -> Contrasts:
+        """Estimate the effects of these covariates in the unit of each outcome.
+
+        Parameters
+        ----------
+        joins_sites
+            Whether one constant is in place of those of sites, where instruments were
+            centered at released means.
+        """
+        model = from_fit(self.fit(), self.centers if joins_sites else None)
         effects = model.effects + np.outer(model.is_constant, self.origin)
         return replace(model, effects=effects)
 

@@ -101,7 +101,10 @@ def code_group(is_one: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray
 
 
 def number_effect(
-    name: str, clipped_means: Sequence[float] = (0.0,), bent: float = 0.0
+    name: str,
+    clipped_means: Sequence[float] = (0.0,),
+    bent: float = 0.0,
+    public: tuple[float, float, float] = (FARTHEST, PRODUCT, SQUARE),
 ) -> Effect:
     """Change of outcomes per public deviation of a number.
 
@@ -114,11 +117,14 @@ def number_effect(
     bent
         How much less an instrument goes with a number where people are far from where
         it is clipped, over the squared clipped mean; 0: sites are at their own means.
+    public
+        Largest size of the covariate, and means of z x and of z^2, where clipped means
+        are 0; others than those of a normal number are of the columns of its curve.
     """
-    m = np.asarray(clipped_means, float)
-    product = np.mean(PRODUCT * (1 - bent * m**2) / (1 + np.abs(m)))
-    square = np.mean(np.maximum(SQUARE - m**2, SQUARE / 10) / (1 + np.abs(m)) ** 2)
-    return Effect(name, FARTHEST, float(product), float(square))
+    m, (bound, product, square) = np.asarray(clipped_means, float), public
+    product = np.mean(product * (1 - bent * m**2) / (1 + np.abs(m)))
+    square = np.mean(np.maximum(square - m**2, square / 10) / (1 + np.abs(m)) ** 2)
+    return Effect(name, bound, float(product), float(square))
 
 
 def clipped_mean(values: np.ndarray, mean: float, deviation: float) -> float:
@@ -240,8 +246,8 @@ class Covariate:
 
     @property
     def columns(self) -> list[str]:
-        """Public numbers of each site: two means, or counts of groups."""
-        means = [self.name, f"{self.name}{CLIPPED}"]
+        """Public numbers of each site: means of a number, or counts of groups."""
+        means = [self.name, *(f"{title}{CLIPPED}" for title in self.titles)]
         return [f"{self.name}{IS}{g}" for g in self.group_names] or means
 
     def public(self, values: np.ndarray) -> list[float]:
@@ -316,14 +322,19 @@ class Design:
         """Effects of one covariate: a number's own, or differences of groups."""
         if covariate.knots:
             curve, titles = covariate.curve, covariate.titles
-            public = zip(curve.bounds, curve.products, curve.squares, strict=True)
+            public = zip(
+                curve.bounds.tolist(),
+                curve.products.tolist(),
+                curve.squares.tolist(),
+                strict=True,
+            )
             return [
-                Effect(title, *map(float, numbers))
+                number_effect(title, self._clipped(title), BENT, numbers)
                 for title, numbers in zip(titles, public, strict=True)
             ]
         if not covariate.groups:
             bent = BENT * self.is_released
-            return [number_effect(covariate.name, self._clipped(covariate), bent)]
+            return [number_effect(covariate.name, self._clipped(covariate.name), bent)]
         effects = [
             group_effect(
                 title,
@@ -342,14 +353,14 @@ class Design:
         """Effects in the order of results."""
         return one_constant(self.effects) if self.is_released else self.effects
 
-    def _clipped(self, covariate: Covariate) -> list[float]:
-        """Public means of a number once it is clipped, at each site.
+    def _clipped(self, title: str) -> list[float]:
+        """Public means of a number, or of a column of it, once clipped, at each site.
 
         A site with a constant of its own needs none: the constant is its mean.
         """
         if self.means is None:
             return [0.0] * len(self.sites)
-        return [public[f"{covariate.name}{CLIPPED}"] for public in self.means]
+        return [public[f"{title}{CLIPPED}"] for public in self.means]
 
     def _size(self, place: int, covariate: Covariate) -> float:
         if self.means is None:
@@ -378,8 +389,9 @@ class Design:
         for covariate in self.covariates:
             first, *columns = covariate.columns
             if not covariate.groups:
-                for public, mean in zip(means, next(rows), strict=True):
-                    public |= {first: covariate.mean, columns[0]: float(mean)}
+                for column in columns:
+                    for public, mean in zip(means, next(rows), strict=True):
+                        public |= {first: covariate.mean, column: float(mean)}
                 continue
             usual = 1 / len(covariate.groups)
             after_first = [usual + (1 - usual) * next(rows) for _ in columns]
@@ -424,7 +436,7 @@ class Design:
                 continue
             if not c.groups:
                 mean = c.mean if self.means is None else self.means[place][c.name]
-                clipped = self._clipped(c)[place]
+                clipped = self._clipped(c.name)[place]
                 coded[c.name] = [code_number(column, mean, c.deviation, clipped)]
                 continue
             coded[c.name] = [

@@ -46,8 +46,8 @@ class CovariateOptions(Section):
     knots: tuple[float, ...] | None = None
     """Public knots of a number whose outcomes follow a smooth curve, such as [20, 40,
     60]: a restricted cubic spline, straight beyond the first and the last of three to
-    seven knots; needs `sites: constants`. With `interactions` such as [[age, sex]] each
-    group has a curve of its own. `capeneuro ask` then draws charts. Null: a line."""
+    seven knots; no table of `means` has them. With `interactions` such as [[age, sex]]
+    each group has its own curve. `capeneuro ask` then draws charts. Null: a line."""
 
     @model_validator(mode="after")
     def _knots_fit(self) -> "CovariateOptions":
@@ -114,7 +114,8 @@ class ContrastOptions(Section):
     public `mean` and `deviation` of a number, whose effects are per deviation, or that
     outcomes follow in a curve with public `knots`."""
     interactions: Annotated[list[list[str]], Field(default_factory=list)]
-    """Pairs of covariates whose product is one, too; need `sites: constants`."""
+    """Pairs of covariates whose product is one, too; with a table of `means` they need
+    `sites: constants`."""
     primary: str | None = None
     """The covariate that the study is about: it gets most of the weight, and its
     effects the least noise. Null: all alike; three then have half as much again."""
@@ -181,16 +182,17 @@ class ContrastConfig(RowStudy):
                     "contrast.interactions: must be pairs of two covariates, each "
                     f"once, got {pair}"
                 )
-        if contrast.interactions and contrast.sites == "centered":
+        if contrast.interactions and self.exact_public:
             fail(
-                "contrast.sites: must be constants with interactions: a product of "
-                "covariates is not centered where sites correlate them differently"
+                "contrast.sites: must be constants with interactions, or "
+                "contrast.means null: a product of covariates is not centered where "
+                "sites correlate them differently"
             )
         curves = [name for name, c in contrast.covariates.items() if c.knots]
-        if curves and contrast.sites == "centered":
+        if curves and self.exact_public:
             fail(
-                f"contrast.sites: must be constants with knots of {curves[0]}: a curve "
-                "is not centered where sites differ in it"
+                f"contrast.sites: must be constants with knots of {curves[0]}, or "
+                "contrast.means null: a table of means has none of a curve"
             )
         if contrast.primary is not None and contrast.primary not in contrast.covariates:
             names = ", ".join(contrast.covariates)

@@ -97,7 +97,7 @@ def answer(folder: Path, question: str) -> Reply:
     ConfigError
         If the results hold no moments, or the question names what was not released.
     """
-    moments, outcomes, design = _read(folder)
+    moments, outcomes, design = read(folder)
     if match := ask_charts.QUESTION.fullmatch(question):
         return ask_charts.answer(match, moments, outcomes, design)
     formula, has_random_sites = questions.without_random_sites(question)
@@ -116,7 +116,7 @@ def arrays_to_keep(moments: ReleasedMoments, outcomes: list[str]) -> dict[str, A
     return arrays | {OUTCOMES: np.array(outcomes)}
 
 
-def _read(folder: Path) -> tuple[ReleasedMoments, list[str], np.ndarray | None]:
+def read(folder: Path) -> tuple[ReleasedMoments, list[str], np.ndarray | None]:
     """Released moments, names of outcomes, and how covariates with knots are coded."""
     path = folder / FILE
     arrays = files.read_arrays(path)

@@ -201,12 +201,18 @@ class ContrastKind(RowStudyKind):
             return size
         y = self.shape.middle[:, None] + self.shape.spread[:, None] * x
         _, covariates = self.design.code(beside, site_index)
-        return np.concatenate([size, result.deviations_of(covariates, y)])
+        return np.concatenate([size, self._curves.deviations_of(covariates, y)])
 
     def people_columns(self) -> list[str]:
         """Names of the columns of sizes, and of deviations from a chart's curve."""
         z = [f"z_{name}" for name in self.shape.names] if self._has_curves else []
         return ["size_of_outcomes", *z]
+
+    @cached_property
+    def _curves(self) -> Contrasts:
+        """Released curves, with the constant of each site."""
+        moments, *_ = ask_contrasts.read(self.study.results)
+        return moments.contrasts(joins_sites=False)
 
     @property
     def _has_curves(self) -> bool:

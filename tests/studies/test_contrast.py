@@ -370,8 +370,7 @@ def charted(made) -> Path:
             "age": AGE | {"knots": [20, 40, 60]},
             "sex": {"groups": [1, 2]},
         }
-        study["contrast"] |= {"sites": "constants", "interactions": [["age", "sex"]]}
-        study["contrast"] |= {"primary": None}
+        study["contrast"] |= {"primary": None, "interactions": [["age", "sex"]]}
         study["accept"] = ACCEPT
         files.write_text(Path("charted.yaml"), yaml.safe_dump(study, sort_keys=False))
         done = [("validate",), ("plan",)]
