@@ -8,10 +8,11 @@ of four knots by sex, after means of sites, or with a constant of each. Errors a
 deviations of people around the curve, over all ages between the first and the last
 knot, sexes and measures.
 
-    python -m validation.charts [--sets 100] [--jobs 1]
+    python -m validation.charts [--sets 100] [--jobs 1] [--real | --picture]
 
-Writes ``validation/charts.tsv`` and ``docs/figures/charts.png``; ten minutes. With
-``--real`` it charts five lobes of 160 real people, and writes ``charts_real.tsv``.
+Writes ``validation/charts.tsv`` and ``docs/figures/charts.png``; twenty minutes. With
+``--real`` it compares charts of five lobes of 160 real people with that of no noise,
+once ``validation/studies/vbm/chart.yaml`` was run, and writes ``charts_real.tsv``.
 """
 
 import argparse
@@ -27,17 +28,20 @@ from capeneuro.algorithms.charts import Chart
 from capeneuro.algorithms.contrasts import WIDTH, ReleasedMoments
 from capeneuro.algorithms.designs import Covariate, Design
 from capeneuro.algorithms.outcomes import Outcomes
+from capeneuro.config.load import load_study
 from capeneuro.config.study import MEANS_SHARE
 from capeneuro.data import files
 from capeneuro.federation.mechanism import Release
 from capeneuro.privacy import accounting
 from capeneuro.privacy.blocks import Block
 from capeneuro.privacy.contrasts import REACH, linear_moments, site_sums
+from capeneuro.studies import registry
 from sim.contrasts import correlations
 
 OUT = Path(__file__).with_suffix(".tsv")
 FIGURE = OUT.parents[1] / "docs/figures/charts.png"
-DELTA, COLLUDING, CLIP, SITES = 1e-5, 3, 0.5, 10
+STUDY = OUT.parent / "studies/vbm/chart.yaml"
+DELTA, COLLUDING, CLIP, SITES = 1e-5, 0.3, 0.5, 10
 MEAN, DEVIATION, KNOTS = 48.0, 18.0, (15.0, 35.0, 60.0, 80.0)
 HEAD = "people epsilon measures truth sites covariance deviation curve "
 HEAD += "curve_without_privacy centile centile_without_privacy held "
@@ -70,7 +74,7 @@ class Consortium(NamedTuple):
     curves: np.ndarray
     """Of each sex at the ages of the chart, the average site's, (2, n, d)."""
     spread: np.ndarray
-    """Deviation of people at these ages, (n,)."""
+    """Deviation of people at these ages, (n, 1)."""
     z: np.ndarray
     """True deviations of people from their site's curve, over theirs, (d, M)."""
     beside: np.ndarray
@@ -133,6 +137,7 @@ def consortium(cell: Cell, rng: np.random.Generator) -> Consortium:
     spread = np.sqrt(np.average(scale[site] ** 2)) * np.ones(len(ages))
     if cell.fan:
         spread *= 1 + (ages - 15) / 65
+    spread = spread[:, None]
     return Consortium(
         X, design, outcomes, curves + sites.mean(axis=0), spread, z, beside, site
     )
@@ -141,20 +146,20 @@ def consortium(cell: Cell, rng: np.random.Generator) -> Consortium:
 def moments_of(
     people: Consortium, epsilon: float, rng: np.random.Generator
 ) -> tuple[ReleasedMoments, ReleasedMoments]:
-    """Moments with noise, and without."""
-    design, M = people.design, people.X.shape[1]
+    """Moments with noise, and without; three sites in ten collude."""
+    design, M, S = people.design, people.X.shape[1], len(people.design.sites)
     effects, block = design.effects, Block(people.X, np.arange(M), "subject")
     weights = np.array([e.weight for e in effects])
     mu = accounting.mu_from_epsilon(epsilon, DELTA)
     # Noise over the clip, if all of the budget were one release's.
-    unit = 2 * (SITES / (SITES - COLLUDING)) ** 0.5 / (M * mu)
+    unit = 2 * (S / (S - round(COLLUDING * S))) ** 0.5 / (M * mu)
     tau, centers, likely = CLIP**0.5 * REACH * unit, None, effects
     if design.is_released:
         tau, first = tau / (1 - MEANS_SHARE) ** 0.5, unit / MEANS_SHARE**0.5
         bounds = {"weights": contrasts.unit_weights(effects), "clip": 1.0}
-        sums = site_sums(block, n_sites=SITES, **bounds) / M
+        sums = site_sums(block, n_sites=S, **bounds) / M
         sums = sums + first * rng.standard_normal(len(sums))
-        sizes = np.bincount(people.site, minlength=SITES).astype(float)
+        sizes = np.bincount(people.site, minlength=S).astype(float)
         release = Release(sums, first, M, (), mu)
         centers = contrasts.centers_from(release, effects, sizes, sizes > 0)
         likely = design.with_centers(centers.values, sizes.tolist()).effects
@@ -174,21 +179,18 @@ def moments_of(
     return released[0], released[1]
 
 
-def errors(people: Consortium, found: Chart, told: float = 1.0) -> list[float]:
-    """Errors of curves and of outer centiles, and how often intervals hold.
-
-    ``told`` multiplies the standard errors that are said; 1 but for planted errors.
-    """
+def errors(people: Consortium, found: Chart) -> list[float]:
+    """Errors of curves and of outer centiles, and how often intervals hold."""
     off = found.means - people.curves
-    outer = scipy.stats.norm.ppf(0.95) * people.spread[:, None]
+    outer = scipy.stats.norm.ppf(0.95) * people.spread
     of_centiles = [
         found.centiles[..., k] - (people.curves + sign * outer)
         for k, sign in ((0, -1), (-1, 1))
     ]
     return [
-        float(np.sqrt(np.mean(off**2))),
-        float(np.sqrt(np.mean(np.square(of_centiles)))),
-        float(np.mean(np.abs(off) < WIDTH * told * found.errors)),
+        float(np.sqrt(np.mean((off / people.spread) ** 2))),
+        float(np.sqrt(np.mean((of_centiles / people.spread) ** 2))),
+        float(np.mean(np.abs(off) < WIDTH * found.errors)),
     ]
 
 
@@ -217,12 +219,73 @@ def agreement(people: Consortium, moments: ReleasedMoments) -> float:
     return float(np.sqrt(np.mean(np.hstack(off) ** 2)))
 
 
+def real(study: Path, private: Path) -> Consortium:
+    """Prepared people of a study; its chart without noise is taken for the truth."""
+    kind = registry.of(load_study(study))
+    rows, site = [], []
+    for s, name in enumerate(kind.study.site_names):
+        with np.load(private / name / kind.study.study / "projected.npz") as people:
+            rows += [people[key] for key in people if not key.startswith(".")]
+            site += [s] * (len(rows) - len(site))
+    nothing = np.zeros((0, 0))
+    people = Consortium(
+        np.hstack(rows),
+        kind.design,
+        kind.outcomes,
+        nothing,
+        nothing,
+        nothing,
+        nothing,
+        np.array(site),
+    )
+    _, exact = moments_of(people, 1.0, np.random.default_rng(0))
+    chart = charts.chart(exact, people.design, "age")
+    spread = np.tile(chart.deviations, (len(chart.values), 1))
+    return people._replace(curves=chart.means, spread=spread)
+
+
+def compare_real(n_draws: int) -> None:
+    """Write how far charts of real people are from those without noise."""
+    people, lines = real(STUDY, Path("private")), []
+    for epsilon in (4.0, 16.0, 64.0):
+        scores = []
+        for seed in range(n_draws):
+            noisy, _ = moments_of(people, epsilon, np.random.default_rng(seed))
+            scores.append(errors(people, charts.chart(noisy, people.design, "age")))
+        means = (f"{x:.3f}" for x in np.mean(scores, axis=0))
+        lines.append([f"{people.X.shape[1]}", f"{epsilon:g}", *means])
+        print(*lines[-1], flush=True)
+    header = ["people", "epsilon", "curve", "centile", "held"]
+    files.write_table(OUT.with_stem("charts_real"), header, lines)
+
+
+def draw() -> None:
+    """Draw the measure that changes most with age in a data set, the truth dashed."""
+    from capeneuro.report.charts import centiles
+
+    cell, rng = Cell(), np.random.default_rng([0, Cell().M, Cell().d])
+    people = consortium(cell, rng)
+    noisy, _ = moments_of(people, cell.epsilon, rng)
+    chart = charts.chart(noisy, people.design, "age", "sex")
+    normal = scipy.stats.norm.ppf(np.array(charts.CENTILES) / 100)
+    j = int(np.argmax(np.ptp(people.curves, axis=1).min(axis=0)))
+    truth = people.curves[:, :, j, None] + people.spread * normal
+    centiles(chart, j, f"measure {j + 1}", truth).savefig(FIGURE, dpi=150)
+
+
 def main() -> None:
     """Draw data sets of each cell; write errors of charts and a picture of one."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sets", type=int, default=100)
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--real", action="store_true")
+    parser.add_argument("--picture", action="store_true")
     options = parser.parse_args()
+    if options.real:
+        return compare_real(options.sets)
+    draw()
+    if options.picture:
+        return None
     lines = []
     for cell in (
         Cell(),
@@ -247,6 +310,7 @@ def main() -> None:
         lines.append([*line, *(f"{x:.3f}" for x in means)])
         print(*lines[-1], flush=True)
     files.write_table(OUT, HEAD.split(), lines)
+    return None
 
 
 if __name__ == "__main__":
