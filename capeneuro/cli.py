@@ -900,8 +900,9 @@ def ask(options: argparse.Namespace) -> None:
     """Answer a question from what a study has released; nothing is asked of sites.
 
     `~ patient + age` regresses outcomes on these covariates alone, `dose[2] - dose[1]`
-    is a difference of groups, `site[b] = site[c] = 0` tests them together. No privacy
-    is spent: it is algebra of the released moments, in the folder of results alone.
+    is a difference of groups, `site[b] = site[c] = 0` tests them together, `chart age
+    by sex` draws means and centiles over a number with knots. No privacy is spent: it
+    is algebra of the released moments, in the folder of results alone.
     """
     from capeneuro.studies import ask as questions
 

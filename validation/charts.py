@@ -43,7 +43,7 @@ FIGURE = OUT.parents[1] / "docs/figures/charts.png"
 STUDY = OUT.parent / "studies/vbm/chart.yaml"
 DELTA, COLLUDING, CLIP, SITES = 1e-5, 0.3, 0.5, 10
 MEAN, DEVIATION, KNOTS = 48.0, 18.0, (15.0, 35.0, 60.0, 80.0)
-HEAD = "people epsilon measures truth sites covariance deviation curve "
+HEAD = "people epsilon measures truth sites sexes covariance deviation curve "
 HEAD += "curve_without_privacy centile centile_without_privacy held "
 HEAD += "held_without_privacy z"
 
@@ -60,6 +60,8 @@ class Cell(NamedTuple):
     """Whether sites have constants, and their means are not released before."""
     smooth: bool = True
     """Whether true curves are smooth ones that no spline is."""
+    crossed: bool = False
+    """Whether sites differ in how sex goes with age."""
     fan: bool = False
     """Whether people of 80 vary twice as much as those of 15."""
 
@@ -110,7 +112,9 @@ def consortium(cell: Cell, rng: np.random.Generator) -> Consortium:
         0.5 * rng.standard_normal(SITES)[site] + 0.9 * rng.standard_normal(M)
     )
     age = np.clip(age, 8, 88).round(1)
-    sex = (rng.random(M) < 0.5).astype(float)
+    tilt = 0.4 * rng.choice([-1.0, 1.0], SITES) * cell.crossed
+    share = 0.5 + tilt[site] * np.tanh((age - MEAN) / DEVIATION)
+    sex = (rng.random(M) < share).astype(float)
     # Of shapes that have other sizes.
     sizes = [[0.4], [1.0], [0.6]] if cell.smooth else [[0.3], [0.2], [0.1]]
     B = rng.standard_normal((2, 3, d)) * sizes
@@ -238,6 +242,9 @@ def real(study: Path, private: Path) -> Consortium:
         nothing,
         np.array(site),
     )
+    # A study releases a rough mean of outcomes before, from which clips count.
+    of_outcomes = slice(2 * len(kind.design.effects), None)
+    people.X[of_outcomes] -= people.X[of_outcomes].mean(axis=1, keepdims=True)
     _, exact = moments_of(people, 1.0, np.random.default_rng(0))
     chart = charts.chart(exact, people.design, "age")
     spread = np.tile(chart.deviations, (len(chart.values), 1))
@@ -297,6 +304,7 @@ def main() -> None:
         Cell(smooth=False),
         Cell(constants=True),
         Cell(known=True),
+        Cell(crossed=True),
         Cell(fan=True),
     ):
         work = (delayed(of_set)(cell, seed) for seed in range(options.sets))
@@ -305,6 +313,7 @@ def main() -> None:
         line = [f"{cell.M}", f"{cell.epsilon:g}", f"{cell.d}"]
         line += ["smooth" if cell.smooth else "splines"]
         line += ["constants" if cell.constants else "means"]
+        line += ["differ" if cell.crossed else "alike"]
         line += ["public" if cell.known else "none"]
         line += ["doubles" if cell.fan else "constant"]
         lines.append([*line, *(f"{x:.3f}" for x in means)])

@@ -636,8 +636,8 @@ def linear_contrasts(
     primary
         The covariate whose effect gets least noise; None: all alike.
     interactions
-        Pairs of covariates whose product is a covariate, too; with
-        ``site_intercepts``.
+        Pairs of covariates whose product is a covariate, too; without ``means``, which
+        do not center it.
     clip
         See :func:`.contrasts.linear_contrasts`.
 
@@ -736,9 +736,9 @@ def _check_covariates(
         raise ValueError(
             f"covariates: must be among {', '.join(covariates)}, got {unknown[0]}"
         )
-    if interactions and not site_intercepts:
+    if interactions and means is not None:
         raise ValueError(
-            "site_intercepts: must be True with interactions, which are not centered"
+            "means: must be None with interactions, which are not centered"
         )
     if site_intercepts and means is not None:
         raise ValueError("means: must be None with intercepts of sites")
