@@ -197,5 +197,5 @@ def written(value: Any) -> str:
         pairs = {k: v for k, v in value.items() if v is not None}
         return "; ".join(f"{k}: {written(v)}" for k, v in pairs.items())
     if isinstance(value, list | tuple):
-        return " to ".join(map(written, value))
+        return (" to " if len(value) == 2 else ", ").join(map(written, value))
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -78,7 +78,7 @@ def answer(
         _lines(chart, outcomes),
         _header(number),
         _rows(chart, outcomes),
-        {"outcome": "", "group": "", number: "", **MEANINGS}
+        {"outcome": "", **({"group": ""} if by else {}), number: "", **MEANINGS}
         | {f"centile_{p}": "" for p in CENTILES},
         [
             Figure(f"{outcome} over {number}", partial(_draw, chart, k, outcome))
