@@ -6,6 +6,7 @@ import pytest
 from scipy.interpolate import CubicSpline
 
 from capeneuro.algorithms.splines import FARTHEST, NORMAL, Curve
+from capeneuro.config import contrast
 
 KNOTS = [(-1.3, 0.0, 1.3), (-1.5, -0.5, 0.5, 1.5), (-2.5, -1, 0.25, 0.5, 2.4)]
 
@@ -47,3 +48,7 @@ def test_columns_are_orthogonal_and_bounded(knots):
     ends = curve.columns(np.array([-FARTHEST, FARTHEST]))
     assert (np.abs(ends) <= curve.bounds[:, None] + 1e-12).all()
     assert (curve.products > 0.3).all() and (curve.bounds < 12).all()
+
+
+def test_knots_may_lie_as_far_as_a_number_counts():
+    assert contrast.FARTHEST == FARTHEST
