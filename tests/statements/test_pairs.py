@@ -31,15 +31,19 @@ def test_lines_say_what_the_verdict_says() -> None:
     assert "pair 1 is not estimable" in lines[2]
 
 
-def test_the_level_is_what_other_peoples_views_reach() -> None:
-    """With few people, where energies of directions are hardly known, too."""
+def test_the_level_is_what_other_peoples_views_reach_at_most() -> None:
+    """With few people, where energies of directions are hardly known, too.
+
+    The level is then up to .15 above what they reach in 95% of studies.
+    """
     views = Views(20, 20, N=100, epsilon=8.0, permuted=True)
     rng = np.random.default_rng(1)
-    studies = [pairs.study(views, rng).found for _ in range(20)]
+    studies = [pairs.study(views, rng).found for _ in range(60)]
     reached = np.quantile([found.in_sample_correlations[0] for found in studies], 0.95)
     level = np.mean([found.null_level for found in studies])
-    assert reached - 0.08 < level < reached + 0.06
-    assert not any(verdicts.of_pairs(found).exceeds_noise.any() for found in studies)
+    assert reached - 0.05 < level < reached + 0.2
+    above = [verdicts.of_pairs(found).exceeds_noise.any() for found in studies]
+    assert np.mean(above) <= 0.05
 
 
 def test_intervals_hold_where_people_are_clipped() -> None:
