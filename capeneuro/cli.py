@@ -901,7 +901,9 @@ def ask(options: argparse.Namespace) -> None:
 
     `~ patient + age` regresses outcomes on these covariates alone, `dose[2] - dose[1]`
     is a difference of groups, `site[b] = site[c] = 0` tests them together, `chart age
-    by sex` draws means and centiles over a number with knots. No privacy is spent: it
+    by sex` draws means and centiles over a number with knots. Of a study of components
+    or patterns: `components=20`, `connectivity`, `partial`, `seed=NAME`, `strength`,
+    `merge=FILE.tsv`; of a regression: `~ a + b`, `ridge=0.1`. No privacy is spent: it
     is algebra of the released moments, in the folder of results alone.
     """
     from capeneuro.studies import ask as questions

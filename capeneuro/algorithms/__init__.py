@@ -42,6 +42,8 @@ charts
     Charts of outcomes over a number, from released moments.
 site_effects
     Sites as a random effect, from released constants of sites.
+correlations
+    Correlations of features from a released second moment, asked afterwards.
 model_order
     How many components a released spectrum supports.
 shrinkage

@@ -389,12 +389,34 @@ def fieller(R: float, V: float, s_RR: float, s_RV: float, s_VV: float) -> Interv
     Interval
         Infinite ends where V may be 0.
     """
-    z2 = WIDTH**2
+    if V <= 0:
+        return Interval(np.nan, -np.inf, np.inf)
+    return Interval(R / V, *map(float, fieller_ends(R, V, s_RR, s_RV, s_VV)))
+
+
+def fieller_ends(
+    R: np.ndarray | float,
+    V: np.ndarray | float,
+    s_RR: np.ndarray | float,
+    s_RV: np.ndarray | float,
+    s_VV: np.ndarray | float,
+    width: float = WIDTH,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Ends of the intervals of :func:`fieller`, of ratios whose V is above 0.
+
+    Parameters
+    ----------
+    R, V, s_RR, s_RV, s_VV
+        As of :func:`fieller`, of one shape.
+    width
+        Deviations of a normal on either side.
+    """
+    z2 = width**2
     a, b, c = V**2 - z2 * s_VV, R * V - z2 * s_RV, R**2 - z2 * s_RR
-    if V <= 0 or a <= 0:
-        return Interval(R / V if V > 0 else np.nan, -np.inf, np.inf)
-    root = max(b**2 - a * c, 0.0) ** 0.5  # below 0 by rounding alone
-    return Interval(R / V, (b - root) / a, (b + root) / a)
+    root = np.maximum(b**2 - a * c, 0.0) ** 0.5  # below 0 by rounding alone
+    divisor = np.where(a > 0, a, 1.0)
+    low = np.where(a > 0, (b - root) / divisor, -np.inf)
+    return low, np.where(a > 0, (b + root) / divisor, np.inf)
 
 
 def is_estimable(error: float, scale: float, widest: float = WIDEST) -> bool:

@@ -14,14 +14,12 @@ post-processing.
 from dataclasses import dataclass
 
 import numpy as np
-import scipy
 
 from capeneuro import linalg
-from capeneuro.algorithms import confidence, shrinkage
-from capeneuro.algorithms.confidence import Moment
-from capeneuro.algorithms.covariance import covariance
+from capeneuro.algorithms import pca
+from capeneuro.algorithms.covariance import Covariance, covariance
 from capeneuro.algorithms.ica import spatial_components
-from capeneuro.algorithms.pca import Subspace
+from capeneuro.algorithms.pca import SecondMoment
 from capeneuro.algorithms.shown import brief
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.transport import Federation
@@ -116,12 +114,33 @@ def patterns(
     released = covariance(
         federation, mechanism, norm_bound, clip, center, n_groups, within
     )
+    return from_covariance(released, n_components, norm_bound, center, independent)
+
+
+def from_covariance(
+    released: Covariance,
+    n_components: int,
+    norm_bound: float,
+    center: np.ndarray | None = None,
+    independent: bool = True,
+) -> Patterns:
+    """Find the patterns in a released covariance; post-processing.
+
+    Parameters
+    ----------
+    released
+        Covariance within sites.
+    n_components, norm_bound, center, independent
+        As of :func:`patterns`.
+    """
     C, tau, K = released.matrix, released.noise_deviation, n_components
-    _, V = linalg.top_eigenpairs(C, K)
-    spectrum = scipy.linalg.eigvalsh(C)[::-1]
-    values = shrinkage.energies(spectrum, tau, K)
-    subspace = Subspace(
-        values, V, norm_bound, np.zeros(len(C)), spectrum, tau, released.n_units
+    subspace = pca.from_moment(
+        SecondMoment(C, tau, released.n_units), K, norm_bound, np.zeros(len(C))
+    )
+    V, values, spectrum = (
+        subspace.eigenvectors,
+        subspace.eigenvalues,
+        subspace.spectrum,
     )
     if independent:
         turned = spatial_components(subspace)
@@ -143,7 +162,7 @@ def patterns(
         means=means,
         loadings=U / np.maximum(np.linalg.norm(U, axis=0), linalg.TINY),
         spectrum=spectrum,
-        captured=np.array(confidence.captured(Moment(C, tau), K)),
+        captured=subspace.captured,
         noise_deviation=tau,
         n_units=released.n_units,
         clip_weight=released.clip_weight,

@@ -389,6 +389,79 @@ def from_moment(
     )
 
 
+@dataclass(frozen=True)
+class RegressionMoments:
+    """A released second moment, and how regressions on it are expressed.
+
+    Parameters
+    ----------
+    value
+        Of z, shape (D + 1 + n_groups, D + 1 + n_groups).
+    deviation
+        Of the noise in one packed coordinate; 0 without privacy.
+    sizes
+        Public number of people of each site.
+    center
+        That was subtracted from z, in its unit, shape (D + 1 + n_groups,).
+    task, n_groups, within
+        As of :func:`linear_model`.
+    middle, spread
+        What features were made with, in their own unit, shape (D,) each.
+    target_middle, target_spread
+        The same of the target.
+    ridge
+        Of the study; NaN: what the noise needs.
+    """
+
+    value: np.ndarray
+    deviation: float
+    sizes: np.ndarray
+    center: np.ndarray
+    task: Task
+    n_groups: int
+    within: bool
+    middle: np.ndarray
+    spread: np.ndarray
+    target_middle: float
+    target_spread: float
+    ridge: float
+
+    def of_features(self, places: np.ndarray) -> "RegressionMoments":
+        """Select some features, beside the target and the constants."""
+        D = len(self.middle)
+        rows = np.concatenate([places, np.arange(D, len(self.value))])
+        return replace(
+            self,
+            value=self.value[np.ix_(rows, rows)],
+            center=self.center[rows],
+            middle=self.middle[places],
+            spread=self.spread[places],
+        )
+
+    def model(self, ridge: float | None = None) -> LinearModel:
+        """Regress, and express the model in the units of features and target.
+
+        Parameters
+        ----------
+        ridge
+            As of :func:`linear_model`; None: that of the study.
+        """
+        if ridge is None and np.isfinite(self.ridge):
+            ridge = self.ridge
+        model = from_moment(
+            Moment(self.value, self.deviation),
+            self.sizes,
+            self.task,
+            center=self.center,
+            n_groups=self.n_groups,
+            within=self.within,
+            ridge=ridge,
+        )
+        return model.in_unit(
+            self.middle, self.spread, self.target_middle, self.target_spread
+        )
+
+
 class _Fit(NamedTuple):
     """How well a model fits the half that it was not chosen on."""
 

@@ -34,6 +34,13 @@ class Basis:
         """Number D of features."""
         return self.analysis.shape[0]
 
+    @property
+    def sizes(self) -> np.ndarray:
+        """Voxels that each feature is the mean of; 1 of weights of maps, (D,)."""
+        is_mean = bool((self.synthesis.data == 1).all())
+        sizes = np.asarray(self.synthesis.sum(axis=0)).ravel().astype(float)
+        return sizes if is_mean else np.ones(self.n_features)
+
 
 def voxels(n_voxels: int) -> Basis:
     """Every in-mask voxel is a feature."""

@@ -30,7 +30,7 @@ def read(atlas: Atlas, mask: Any) -> Regions:
         If the files do not fit together, or nothing of them is in the mask.
     """
     values, are_labels = nifti.read_atlas(atlas.file, mask)
-    names = _names(atlas.labels)
+    names = region_names(atlas.labels)
     if not are_labels and values.shape[1] != len(names):
         raise ConfigError(
             f"{atlas.labels}: must have a row for each of the {values.shape[1]} maps "
@@ -48,7 +48,7 @@ def read(atlas: Atlas, mask: Any) -> Regions:
     return Regions(named, maps.astype(np.float32), are_labels)
 
 
-def _names(path: Path) -> dict[int, str]:
+def region_names(path: Path) -> dict[int, str]:
     """Names by index, with the network of a region behind its name, if there is one."""
     table = open_texts(path)
     check_columns(path, table, ("index", "name"), "")

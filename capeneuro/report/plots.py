@@ -168,6 +168,7 @@ def between_networks(
     label: str = "",
     families: Sequence[str] = (),
     title: str = "",
+    noun: str = "networks",
 ) -> Figure:
     """Draw a number of each pair of networks; a dot marks pairs above the noise.
 
@@ -185,6 +186,8 @@ def between_networks(
         Domain of each network, by which they are ordered; none: as they come.
     title
         Drawn above; empty: none is.
+    noun
+        For what has the names.
     """
     R = len(names)
     if families:
@@ -192,15 +195,18 @@ def between_networks(
         names, values = [names[k] for k in order], values[np.ix_(order, order)]
         families = [families[k] for k in order]
         above = None if above is None else above[np.ix_(order, order)]
-    figure, axis = axes(height=min(3.0 + 0.12 * R, 4.2))
+    figure, axis = axes(height=4.2 if R <= 20 else 6.0)
     figure.set_layout_engine("compressed")  # a square between its labels
     largest = float(np.nanmax(np.abs(values), initial=0.0)) or 1.0
     image = axis.imshow(values, cmap="RdBu_r", vmin=-largest, vmax=largest)
-    ticks = _component_ticks(R) if R > 20 else np.arange(R)
+    ticks = np.arange(0, R, max(5, -(-R // 20)) if R > 20 else 1)
+    if R > 20:
+        figure.set_figwidth(6.4)  # as high as it is wide
     small = {"fontsize": 6 if R > 12 else None}
     turned = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
-    axis.set_xticks(ticks, [names[k] for k in ticks], **turned, **small)
-    axis.set_yticks(ticks, [names[k] for k in ticks], **small)
+    tick_names = [short(names[k]) for k in ticks]
+    axis.set_xticks(ticks, tick_names, **turned, **small)
+    axis.set_yticks(ticks, tick_names, **small)
     if families:
         _separate(axis, families)
         blocks = list(dict.fromkeys(families))
@@ -211,7 +217,7 @@ def between_networks(
             axis.set_yticks(places, blocks)
     axis.set_title(title, fontsize=10)
     figure.colorbar(image, ax=axis, label=label, shrink=0.8)
-    seen = f"square of {R} by {R} networks: {label}, from {np.nanmin(values):.2f} to "
+    seen = f"square of {R} by {R} {noun}: {label}, from {np.nanmin(values):.2f} to "
     seen += f"{np.nanmax(values):.2f}"
     if above is not None:
         rows, columns = np.nonzero(above)

@@ -30,6 +30,10 @@ ask_contrasts
     Questions to a study of contrasts.
 ask_charts
     Questions for charts of outcomes over a number.
+ask_moments
+    Questions to a released second moment: other components, correlations.
+ask_regression
+    Questions to a study of regression: subsets of features, other ridges.
 apart
     Nobody is counted twice: equal files are refused.
 forecasts

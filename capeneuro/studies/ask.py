@@ -3,14 +3,17 @@
 An answer is a table and a page in the folder of results, beside the study's own.
 """
 
+import difflib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
-from capeneuro.config.errors import ConfigError
+import numpy as np
+
+from capeneuro.config.errors import ConfigError, some
 from capeneuro.data import files
 from capeneuro.report import page
 from capeneuro.report.figures import Figure
@@ -18,8 +21,16 @@ from capeneuro.report.figures import Figure
 # Modules that answer questions, by the file of results that they read.
 ANSWERERS = {
     "group_desc-contrast_effects.npz": "capeneuro.studies.ask_contrasts",
+    "group_desc-pca_subspace.npz": "capeneuro.studies.ask_moments",
+    "group_desc-pattern_components.npz": "capeneuro.studies.ask_moments",
+    "group_desc-regression_model.npz": "capeneuro.studies.ask_regression",
 }
 FOLDER = "answers"
+# Results that are printed, and pictures that are drawn; all are in the table.
+SHOWN = 10
+# Most features whose second moment is kept with the results: half a million numbers.
+MOST_KEPT = 1000
+CERTAIN, ALONE, UNTOLD = "not zero", "not zero, if asked alone", "not told"
 # Signs in the name of an answer's file, so that other questions have other files.
 SIGNS = {"+": "plus", "-": "minus", "=": "is", "*": "times", ":": "by", ".": "point"}
 
@@ -37,6 +48,8 @@ class Reply(NamedTuple):
     """Of columns that are shown on the page, in words."""
     figures: list[Figure]
     """Its pictures."""
+    arrays: Mapping[str, np.ndarray] = {}
+    """For a file beside the table; empty: there is none."""
 
 
 def ask(folder: Path, question: str) -> list[str]:
@@ -47,7 +60,8 @@ def ask(folder: Path, question: str) -> list[str]:
     folder
         Results of a study.
     question
-        See :mod:`.algorithms.questions` for contrasts.
+        See :mod:`.algorithms.questions` for contrasts, :mod:`.ask_moments` and
+        :mod:`.ask_regression` for others.
 
     Returns
     -------
@@ -86,7 +100,25 @@ def answered(folder: Path, question: str) -> tuple[Path, Reply]:
     reply = _answerer(folder)(folder, question)
     path = folder / FOLDER / f"{stem_of(question)}.tsv"
     files.write_table(path, reply.header, reply.rows)
+    if reply.arrays:
+        files.write_arrays(path.with_suffix(".npz"), **reply.arrays)
     return path, reply
+
+
+def place_of(name: str, names: Sequence[str]) -> int:
+    """Place of a feature that a question names.
+
+    Raises
+    ------
+    ConfigError
+        If there is none of this name, or several.
+    """
+    places = [k for k, feature in enumerate(names) if feature == name.strip()]
+    if len(places) != 1:
+        near = difflib.get_close_matches(name, names, 1, 0.6)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {some(names)}"
+        raise ConfigError(f"question: {name!r} must be the name of a feature; {hint}")
+    return places[0]
 
 
 def _answerer(folder: Path) -> Callable[[Path, str], Reply]:
@@ -96,7 +128,8 @@ def _answerer(folder: Path) -> Callable[[Path, str], Reply]:
             return import_module(module).answer
     raise ConfigError(
         f"{folder}: holds none of {', '.join(ANSWERERS)}; questions are to the results "
-        "of one study, or of a stage of it"
+        "of one study, or of a stage of it, that released moments: of contrasts, "
+        "components, patterns or a regression"
     )
 
 

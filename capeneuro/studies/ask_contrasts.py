@@ -14,7 +14,7 @@ from capeneuro.config.errors import ConfigError
 from capeneuro.data import files
 from capeneuro.report.figures import Figure
 from capeneuro.studies import ask_charts
-from capeneuro.studies.ask import Reply
+from capeneuro.studies.ask import ALONE, CERTAIN, SHOWN, UNTOLD, Reply
 
 FILE = "group_desc-contrast_effects.npz"
 # Names of arrays in it that questions are answered from.
@@ -71,9 +71,6 @@ SITE_MEANINGS = {
     "between_high": "",
     "p_between": "chance of sites that differ as much, if they did not",
 }
-# Outcomes that are printed, and pictures that are drawn; all are in the table.
-SHOWN = 10
-CERTAIN, ALONE, UNTOLD = "not zero", "not zero, if asked alone", "not told"
 
 
 def answer(folder: Path, question: str) -> Reply:

@@ -24,10 +24,11 @@ from capeneuro.algorithms import metrics, prior_maps
 from capeneuro.algorithms.ica import Unmixing, repeated_infomax, spatial_components
 from capeneuro.algorithms.pca import (
     Subspace,
+    from_moment,
     power_start,
     power_subspace,
-    principal_subspace,
     released_center,
+    second_moment,
 )
 from capeneuro.algorithms.prior import PriorSubspace
 from capeneuro.algorithms.prior_fit import PriorFit
@@ -48,7 +49,8 @@ from capeneuro.persons.components import RUNS, write_people
 from capeneuro.persons.quality import RunQuality, run_quality
 from capeneuro.report import maps as group_maps
 from capeneuro.report import page, progress, scores, sentences
-from capeneuro.studies import around_prior, components_forecast
+from capeneuro.studies import around_prior, ask_moments, components_forecast
+from capeneuro.studies.ask import MOST_KEPT
 from capeneuro.studies.components_forecast import (
     check_expected,
     check_features,
@@ -383,21 +385,49 @@ class ComponentsKind(StudyKind):
             stages = [mechanism_of(study, "center", reference, check), mechanism]
             center_clip = options.clip**0.5
             center = released_center(federation, stages[0], bound, center_clip).value
-        R, clip, find = study.n_components, options.clip, principal_subspace
+        R, clip, arrays = study.n_components, options.clip, {}
         if is_power:
-            find = partial(
-                power_subspace,
+            subspace = power_subspace(
+                federation,
+                mechanism,
+                R,
+                bound,
+                clip,
+                center,
                 start=start,
                 n_iterations=MOST_EXACT if exact else options.n_iterations,
                 progress=progress.named(f"pca {mechanism.arm}"),
             )
-        subspace = find(federation, mechanism, R, bound, clip, center)
+        else:
+            moment = second_moment(federation, mechanism, bound, clip, center)
+            subspace = from_moment(moment, R, bound, center)
+            arrays = self._arrays_to_keep(moment.value)
         if not is_power:
             print(sentences.order_line(study, subspace))
         elif not exact:
             print(sentences.shares_line(study, subspace))
         subspace = replace(subspace, prior_fit=prior_fit)
-        write_released(study, sites, reference, SUBSPACE, subspace, stages)
+        write_released(study, sites, reference, SUBSPACE, subspace, stages, arrays)
+
+    def _arrays_to_keep(self, C: np.ndarray) -> dict[str, Any]:
+        """Arrays of a released second moment that later questions are answered from."""
+        path = mask_file(self.study)
+        if len(C) > MOST_KEPT or path is None:
+            return {}
+        space, mask = self.study.space, nifti.read_mask(path)
+        basis = nifti.build_basis(space, mask)
+        public = {
+            index: name
+            for atlas in self.study.names
+            if space.basis == "atlas" and atlas.file == space.basis_file
+            for index, name in labels.region_names(atlas.labels).items()
+        }
+        names = [
+            public.get(label, label if space.has_parcels else f"{space.basis} {label}")
+            for label in nifti.basis_labels(space, mask, basis)
+        ]
+        units = np.full(len(C), self.study.pca.norm_bound)
+        return ask_moments.arrays_to_keep(C, names, basis.sizes, units)
 
     def _release_components(
         self,

@@ -14,6 +14,7 @@ from capeneuro.data import files, nifti
 from capeneuro.privacy.deviations import OF_CLIP
 from capeneuro.privacy.queries import QUERIES
 from capeneuro.report import sentences
+from capeneuro.studies.ask import MOST_KEPT
 from capeneuro.studies.flow import MOST_FEATURES, mask_file
 from capeneuro.studies.forecasts import Counts, Forecast, require
 from capeneuro.studies.gate import LEAST_GAIN, missing_number, noise_over_pooled
@@ -86,6 +87,12 @@ def forecast_without_prior(
             _print_quality(study, design, keep)
         else:
             _print_subspace(study, design)
+        if study.pca.method == "moment" and design.n_features <= MOST_KEPT:
+            print(
+                "The released second moment stays with the results: other numbers of "
+                "components, correlations\nof features, partial ones, and unions of "
+                "parcels can be asked of it afterwards, at no cost: capeneuro ask"
+            )
 
     remedy = "More people, a larger epsilon, fewer features or clips as `plan` shows"
     is_drowned = max(ratios.values()) > 1

@@ -10,7 +10,7 @@ import numpy as np
 from capeneuro.algorithms import patterns as algorithm
 from capeneuro.algorithms import shrinkage, verdicts
 from capeneuro.algorithms.cca import rough_center
-from capeneuro.algorithms.covariance import with_constants
+from capeneuro.algorithms.covariance import covariance, with_constants
 from capeneuro.algorithms.forecast_rows import predict_patterns
 from capeneuro.algorithms.patterns import Patterns
 from capeneuro.algorithms.verdicts import Verdicts
@@ -24,6 +24,7 @@ from capeneuro.federation.transport import Federation
 from capeneuro.report import scores, sentences
 from capeneuro.report.figures import Figure
 from capeneuro.report.scores import AGAINST, Score
+from capeneuro.studies import ask_moments
 from capeneuro.studies.flow import MOST_FEATURES
 from capeneuro.studies.row_scores import OpenPeople, Reference
 from capeneuro.studies.rows import (
@@ -55,7 +56,9 @@ class PatternsKind(RowStudyKind):
     truth_files: ClassVar = ("patterns.tsv",)
     most_features: ClassVar = MOST_FEATURES
     caveat: ClassVar = (
-        "for patterns that are equally strong and hold half of what people differ by"
+        "for patterns that are equally strong and hold half of what people differ by.\n"
+        "Other numbers of patterns, and correlations of features, can be asked "
+        "afterwards, at no cost: capeneuro ask"
     )
     shown_table: ClassVar = SHARES
     headings: ClassVar = {
@@ -131,22 +134,35 @@ class PatternsKind(RowStudyKind):
         self, federation: Federation, mechanisms: Sequence[Mechanism]
     ) -> Patterns:
         """Find the patterns that people differ by."""
+        return self.computed(federation, mechanisms)[0]
+
+    def computed(
+        self, federation: Federation, mechanisms: Sequence[Mechanism]
+    ) -> tuple[Patterns, dict[str, Any]]:
+        """Find the patterns that people differ by; keep the covariance for later."""
         options, S = self.study.patterns, len(self.study.sites)
         bound, center = self.shape.norm_bound, None
         if len(mechanisms) > 1:
             clip = options.center_clip
             center = rough_center(federation, mechanisms[0], 0, clip, S, bound)
-        return algorithm.patterns(
+        released = covariance(
             federation,
             mechanisms[-1],
-            self.study.n_components,
             bound,
             options.clip,
             center,
             S,
             options.within_sites,
-            options.independence == "spatial",
         )
+        independent, K = options.independence == "spatial", self.study.n_components
+        shape, C = self.shape, released.matrix
+        sizes = np.ones(len(C))
+        if shape.basis is not None:
+            sizes[: shape.basis.n_features] = shape.basis.sizes
+        units = shape.spread * bound
+        arrays = ask_moments.arrays_to_keep(C, shape.names, sizes, units)
+        found = algorithm.from_covariance(released, K, bound, center, independent)
+        return found, arrays | {ask_moments.INDEPENDENT: independent}
 
     def summary(self, result: Patterns) -> list[str]:
         """Summarize the result in words, a line each."""
