@@ -18,6 +18,8 @@ controller
     The sites of a study behind the engine.
 site_status
     What a site's operator sees while a study runs.
+parts
+    Long messages in parts, for slow lines.
 heartbeat
     Who is there: beats between the processes of a job.
 client

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, redirect_stdout
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ from capeneuro.federation.transport import Replies, sort_reply
 from capeneuro.flare import joining
 from capeneuro.flare.answering import AnsweringSite
 from capeneuro.flare.heartbeat import Presence
+from capeneuro.flare.parts import Line, PartedAnswers
 from capeneuro.studies import flow, registry
 from capeneuro.studies import sites as site_files
 from capeneuro.studies.timecourse_features import made_from
@@ -53,6 +55,8 @@ FOLDER, STUDY, SITE = "CAPENEURO_FOLDER", "CAPENEURO_STUDY", "CAPENEURO_SITE"
 STAGE = "CAPENEURO_STAGE"
 # Seconds: for a round at a site; for a ping; for sites behind the ones that are ready.
 ROUND, PING, GRACE = 600.0, 5.0, 10.0
+# Seconds without anything of a part of a message, after which its site is lost.
+STALL = 60.0
 # Seconds within which a site that was away must have been heard of.
 BEATS = 5.0
 LATE = "no answer in time"
@@ -95,6 +99,7 @@ class FlareFederation:
         self.away: dict[str, str] = {}  # since they last answered, and why
         self.heard: dict[str, float] = {}  # when these were heard of last, seconds
         self.presence = Presence(names, self._beats)
+        self._lines = {name: Line(partial(_note_part, name)) for name in names}
         self._projection: Mapping[str, Message] = {}  # the last that sites were sent
         self._engine, self._authority = engine, authority
         self._timeout = timeout
@@ -180,28 +185,65 @@ class FlareFederation:
         reply = (reply or {}).get(name)
         return reply and reply.get_return_code(), reply
 
+    def _send_part(
+        self, name: str, timeout: float, fields: dict[str, Any], is_answered: bool
+    ) -> Mapping[str, Any]:
+        """Send one part of a message to a site; return the fields of its reply.
+
+        A part on which the site does not work is sent again, until nothing has come of
+        it for :data:`STALL` seconds.
+
+        Raises
+        ------
+        ConnectionError
+            If the site's process is gone.
+        TimeoutError
+            If it did not answer in time.
+        RuntimeError
+            If there is no connection.
+        """
+        seconds = timeout if is_answered else STALL
+        last_try = time.monotonic() + (0.0 if is_answered else STALL)
+        while True:
+            request, end = Shareable(), Signal()
+            request.update(fields)
+            code, reply = self.presence.wait(
+                name,
+                seconds + GRACE,
+                partial(self._send, name, TOPIC, request, seconds, end),
+                partial(end.trigger, True),
+            )
+            if code == ReturnCode.OK:
+                return reply
+            if time.monotonic() < last_try:
+                time.sleep(0.5)
+                continue
+            if code == ReturnCode.TIMEOUT:
+                raise TimeoutError(name)
+            raise RuntimeError(f"{name}: {code}")
+
     def _ask_site(
         self, name: str, task: str, message: Message, timeout: float
     ) -> Message:
         """Ask one site; whatever happens becomes an answer or an error code."""
-        request, start = Shareable(), time.perf_counter()
-        signed = request["message"] = self._authority.request(name, task, message)
-        why, end = "no connection", Signal()
+        start = time.perf_counter()
+        signed = self._authority.request(name, task, message)
+        send = partial(self._send_part, name, timeout)
+        why = "no connection"
         try:
-            code, reply = self.presence.wait(
-                name,
-                timeout + GRACE,
-                lambda: self._send(name, TOPIC, request, timeout, end),
-                lambda: end.trigger(True),
-            )
-            if code == ReturnCode.TIMEOUT:
-                why = LATE
+            answer = self._lines[name].exchange(signed, send)
+        except ValueError:
+            logger.exception("the answer of %s is malformed", name)
+            return {"error": "failed", "rule": "malformed answer"}
         except ConnectionError:
-            code, why = None, "its process is gone"
+            why = "its process is gone"
+        except TimeoutError:
+            why = LATE
         except Exception:
             logger.exception("asking %s failed", name)
-            code = None
-        if code != ReturnCode.OK:
+        else:
+            why = ""
+        if why:
             self.left_out.add(name)
             return {"error": "lost", "rule": why}
         try:
@@ -211,13 +253,18 @@ class FlareFederation:
                 task,
                 name,
                 len(signed),
-                len(reply["answer"]),
+                len(answer),
                 seconds,
             )
-            return _checked(self._authority.read(name, signed, reply["answer"]))
+            return _checked(self._authority.read(name, signed, answer))
         except Exception:
             logger.exception("the answer of %s is malformed", name)
             return {"error": "failed", "rule": "malformed answer"}
+
+
+def _note_part(name: str, passed: int, size: int) -> None:
+    """Log how much of a long message has passed."""
+    logger.info("%s: %d of %d bytes", name, passed, size)
 
 
 def _own_study() -> components.ComponentsConfig:
@@ -411,6 +458,8 @@ class SiteExecutor(Executor):
         self._answering: AnsweringSite | None = None
         self._timed = False
         self._clock = (0.0, 0.0)  # when the answer was begun, and its quantum
+        self._origin = "nobody"
+        self._parts = PartedAnswers(self._answer)
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Open the site when a job starts, and answer from then on."""
@@ -444,13 +493,8 @@ class SiteExecutor(Executor):
     def _handle(self, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
         reply = make_reply(ReturnCode.OK)
         with self._lock:
-            # Without a manifest there is nobody to answer to, or to seal for.
-            raw, answering = request.get("message"), self._answering
-            is_answerable = answering is not None and isinstance(raw, bytes)
-            self._clock = (0.0, 0.0)
-            reply["answer"] = (
-                answering.gate.answer(raw, _origin(fl_ctx)) if is_answerable else b""
-            )
+            self._clock, self._origin = (0.0, 0.0), _origin(fl_ctx)
+            reply.update(self._parts.reply(request))
             start, quantum = self._clock
             if quantum:
                 # Privacy: how long it took would tell how much somebody has; so would
@@ -460,6 +504,13 @@ class SiteExecutor(Executor):
                     logger.warning("an answer took %d times %.3g s", n, quantum)
                 time.sleep(max(0.0, start + n * quantum - time.monotonic()))
         return reply
+
+    def _answer(self, raw: bytes) -> bytes:
+        """Answer a whole request."""
+        # Without a manifest there is nobody to answer to, or to seal for.
+        if self._answering is None:
+            return b""
+        return self._answering.gate.answer(raw, self._origin)
 
     def _start_clock(self, site: Site, task: str, message: Message) -> None:
         """Note when an answer is begun whose time would tell something."""
