@@ -29,6 +29,7 @@ import yaml
 from capeneuro.config import load
 from capeneuro.data import files
 from capeneuro.flare import controller, daemon, kit, parties
+from capeneuro.studies import registry
 from capeneuro.studies import sites as site_files
 from capeneuro.studies.components import SUBSPACE, UNMIXING, ComponentsKind
 
@@ -94,7 +95,9 @@ def write(root: Path) -> None:
         for folder in (name, "together"):
             (root / folder / f"{name}.yaml").write_text(yaml.safe_dump(site))
             path = root / folder / "private" / name / "bench" / "projected.npz"
-            files.write_features(path, people.items())
+            with contextlib.chdir(root / folder):
+                layout = registry.of(load.load_study(STUDY)).layout
+            files.write_features(path, people.items(), layout)
 
 
 def in_process(folder: Path) -> float:
@@ -108,8 +111,13 @@ def in_process(folder: Path) -> float:
         return (time.perf_counter() - start) / ROUNDS
 
 
-def start(root: Path, port: int) -> dict[str, daemon.Daemon]:
-    """Make kits, allow the echo in them, and start all processes."""
+def start(
+    root: Path, port: int, proxies: dict[str, int] | None = None
+) -> dict[str, daemon.Daemon]:
+    """Make kits, allow the echo in them, and start all processes.
+
+    ``proxies`` are ports by which some sites reach the server.
+    """
     with contextlib.chdir(root / "together"):
         kit.init(
             load.load_study(STUDY), root / "kits", "localhost", port, is_local=True
@@ -124,6 +132,10 @@ def start(root: Path, port: int) -> dict[str, daemon.Daemon]:
         resources = json.loads(path.read_text())
         resources["class_allow_list"].append("federation_echo.")
         path.write_text(json.dumps(resources))
+        if name in (proxies or {}):
+            path = own / "startup/fed_client.json"
+            text = path.read_text().replace(f":{port}", f":{proxies[name]}")
+            path.write_text(text)
         folder = root / ("aggregator" if name == "server" else name)
         with contextlib.chdir(folder):
             variables = {"STUDY": STUDY, "STAGE": "", "SITE": name}

@@ -900,7 +900,7 @@ def ask(options: argparse.Namespace) -> None:
     """Answer a question from what a study has released; nothing is asked of sites.
 
     `~ patient + age` regresses outcomes on these covariates alone, `dose[2] - dose[1]`
-    is a difference of groups, `site[b] = site[c] = 0` tests them together, `chart age
+    is a difference of groups, `dose[1] = dose[2] = 0` tests them together, `chart age
     by sex` draws means and centiles over a number with knots. Of a study of components
     or patterns: `components=20`, `connectivity`, `partial`, `seed=NAME`, `strength`,
     `merge=FILE.tsv`; of a regression: `~ a + b`, `ridge=0.1`. No privacy is spent: it

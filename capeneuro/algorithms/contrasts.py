@@ -29,6 +29,7 @@ Guarantee
 One release of ``linear_moments`` (replace-one 2 clip / n). All else is post-processing.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
@@ -38,7 +39,7 @@ import scipy
 
 from capeneuro.algorithms import instruments
 from capeneuro.algorithms.confidence import WIDTH
-from capeneuro.algorithms.designs import Design, Effect, one_constant, scales
+from capeneuro.algorithms.designs import Design, Effect, Factor, one_constant, scales
 from capeneuro.algorithms.instruments import (
     APART,
     expected,
@@ -506,8 +507,8 @@ class ReleasedMoments:
     ----------
     value, deviation, n_units
         Of the release of ``linear_moments``.
-    names, bounds, products, squares, weights, is_constant
-        Of the p covariates, as of :class:`Effect`.
+    names, bounds, products, squares, weights, is_constant, terms
+        Of the p covariates, as of :class:`Effect`; terms are JSON.
     outcome_center, outcome_covariance
         Public numbers of outcomes, as of :class:`Outcomes`.
     clip
@@ -528,6 +529,7 @@ class ReleasedMoments:
     squares: np.ndarray
     weights: np.ndarray
     is_constant: np.ndarray
+    terms: np.ndarray
     outcome_center: np.ndarray
     outcome_covariance: np.ndarray
     clip: float
@@ -559,6 +561,7 @@ class ReleasedMoments:
             squares=np.array([e.square for e in effects]),
             weights=np.array([e.weight for e in effects]),
             is_constant=np.array([e.is_constant for e in effects]),
+            terms=np.array([json.dumps(e.term or [Factor(e.name)]) for e in effects]),
             outcome_center=outcomes.center,
             outcome_covariance=outcomes.covariance,
             clip=clip,
@@ -578,11 +581,17 @@ class ReleasedMoments:
             self.squares,
             self.weights,
             self.is_constant,
+            self.terms,
             strict=True,
         )
         return tuple(
-            Effect(str(name), float(b), float(p), float(s), float(w), bool(c))
-            for name, b, p, s, w, c in rows
+            Effect(
+                str(name),
+                *(float(number) for number in (b, p, s, w)),
+                bool(c),
+                tuple(Factor(*factor) for factor in json.loads(str(term))),
+            )
+            for name, b, p, s, w, c, term in rows
         )
 
     @property
@@ -628,6 +637,7 @@ class ReleasedMoments:
             squares=self.squares[is_kept],
             weights=self.weights[is_kept],
             is_constant=self.is_constant[is_kept],
+            terms=self.terms[is_kept],
             center_values=values,
             center_errors=errors,
         )
@@ -976,10 +986,15 @@ class Fit:
         rows_of
             Their names.
         """
-        return self.contrasts(joined, np.ones((len(joined), 1)), rows_of)
+        unit = np.ones((len(joined), 1))
+        return self.contrasts(joined, unit, rows_of, is_whole=False)
 
     def contrasts(
-        self, joined: np.ndarray, unit: np.ndarray, rows_of: Sequence[Effect]
+        self,
+        joined: np.ndarray,
+        unit: np.ndarray,
+        rows_of: Sequence[Effect],
+        is_whole: bool = True,
     ) -> Contrasts:
         """Combinations of coefficients, with all that is known of their precision.
 
@@ -991,6 +1006,8 @@ class Fit:
             Divisor of each, (m, 1).
         rows_of
             Their names, and which of them are constants.
+        is_whole
+            Whether they are the effects of the fit, of which some may be confounded.
 
         Returns
         -------
@@ -1034,7 +1051,7 @@ class Fit:
             dependent = ~instruments.are_independent(self.of_x, effects)
             is_estimable = np.abs(joined) @ dependent == 0
         confounded_names = np.full(len(rows_of), "")
-        if [e.name for e in rows_of[:1]] == [e.name for e in effects[:1]]:
+        if is_whole:
             is_estimable, confounded_names = _estimable_and_confounded(
                 self.of_x, effects, is_estimable
             )

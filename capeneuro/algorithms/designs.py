@@ -10,6 +10,7 @@ held about public numbers of the study, and centered in the next release.
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,6 +34,22 @@ LEAST_SHARE = 0.02
 SECONDARY = 0.3
 
 
+class Factor(NamedTuple):
+    """A covariate of an effect, as questions name it."""
+
+    covariate: str
+    """Its column."""
+    group: str = ""
+    """Of a group, its value or word; of a number's curve, which column of it."""
+    reference: str = ""
+    """The group that it is compared with."""
+
+    @property
+    def text(self) -> str:
+        """As it is typed: ``age``, ``dose[2]``."""
+        return f"{self.covariate}[{self.group}]" if self.group else self.covariate
+
+
 @dataclass(frozen=True)
 class Effect:
     """A covariate, its instrument, and their public numbers.
@@ -49,6 +66,8 @@ class Effect:
         Of the instrument, against the others.
     is_constant
         Whether it is the same for all people, or of one site.
+    term
+        The covariates that it is the product of; empty: one of its name.
     """
 
     name: str
@@ -57,6 +76,7 @@ class Effect:
     square: float
     weight: float = 1.0
     is_constant: bool = False
+    term: tuple[Factor, ...] = ()
 
     def times(self, effect: "Effect") -> "Effect":
         """The interaction with another effect."""
@@ -65,6 +85,7 @@ class Effect:
             self.bound * effect.bound,
             self.product * effect.product,
             self.square * effect.square,
+            term=self.term + effect.term,
         )
 
 
@@ -239,6 +260,15 @@ class Covariate:
         first, *groups = self.group_names or ("",)
         return [f"{self.name} {g} - {first}" for g in groups] or [self.name]
 
+    @property
+    def factors(self) -> list[Factor]:
+        """Names of its effects in questions, in the order of :attr:`titles`."""
+        if self.knots:
+            parts = [title.removeprefix(f"{self.name} ") for title in self.titles]
+            return [Factor(self.name, part) for part in parts]
+        first, *groups = self.group_names or ("",)
+        return [Factor(self.name, g, first) for g in groups] or [Factor(self.name)]
+
     @cached_property
     def curve(self) -> Curve:
         """Columns of a number with knots."""
@@ -319,6 +349,15 @@ class Design:
         return with_weights(effects, {e.name for e in primary}, of_constants)
 
     def _effects_of(self, covariate: Covariate) -> list[Effect]:
+        """Effects of one covariate, with the names that questions have for them."""
+        return [
+            replace(effect, term=(factor,))
+            for effect, factor in zip(
+                self._plain_effects(covariate), covariate.factors, strict=True
+            )
+        ]
+
+    def _plain_effects(self, covariate: Covariate) -> list[Effect]:
         """Effects of one covariate: a number's own, or differences of groups."""
         if covariate.knots:
             curve, titles = covariate.curve, covariate.titles

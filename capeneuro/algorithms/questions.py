@@ -15,9 +15,11 @@ Guarantee
 Post-processing of what was released.
 """
 
+import difflib
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, permutations
 from typing import NamedTuple
 
 import numpy as np
@@ -25,18 +27,14 @@ import scipy
 
 from capeneuro.algorithms.confidence import WIDTH
 from capeneuro.algorithms.contrasts import Fit, ReleasedMoments
-from capeneuro.algorithms.designs import Effect, scales
-from capeneuro.linalg import TINY
+from capeneuro.algorithms.designs import Effect, Factor, scales
 
 LEVEL = 0.05
 # Of a one-sided test at that level, in standard errors.
 ONE_SIDED = float(scipy.stats.norm.isf(LEVEL))
-TERM = re.compile(
-    r"\s*(?P<sign>[+-]?)\s*(?:(?P<times>\d+(?:\.\d+)?)\s*\*\s*)?"
-    r"(?P<name>[^\W\d][\w.]*(?:\[[^\]]*\])?(?::[^\W\d][\w.]*(?:\[[^\]]*\])?)*)\s*"
-)
+NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
+NAME, GROUP = r"[^\W\d][\w.]*", r"(?:\[[^\]]*\])?"
 RANDOM_SITES = re.compile(r"\(\s*1\s*\|\s*site\s*\)")
-REFERENCE = re.compile(r"([^\W\d][\w.]*)(?:\[([^\]]*)\])?")
 
 
 class UnknownTerm(ValueError):
@@ -74,6 +72,8 @@ class LinearAnswer:
     together
         Chance of combinations so far from zero, all together, if they were zero: of
         each outcome, (d,).
+    together_of_all
+        The same whatever else was asked of these columns [Scheffe], (d,).
     wide
         Standard errors that the simultaneous interval has to each side.
     deviations, deviation_error
@@ -85,6 +85,7 @@ class LinearAnswer:
     errors: np.ndarray
     p_values: np.ndarray
     together: np.ndarray
+    together_of_all: np.ndarray
     wide: float
     deviations: np.ndarray
     deviation_error: float
@@ -144,30 +145,27 @@ def parse(question: str, moments: ReleasedMoments) -> Question:
     Raises
     ------
     UnknownTerm
-        If it names what was not released.
+        If it names what was not released, or asks for nothing.
     """
-    text, n_columns = question.strip(), int(np.sum(~moments.is_constant))
+    text = question.strip().replace("==", "=")
+    n_columns = int(np.sum(~moments.is_constant))
     if text.startswith("~"):
-        is_kept = np.zeros(len(moments.names), bool)
-        for term in filter(None, (t.strip() for t in text[1:].split("+"))):
-            if term != "1":
-                is_kept[_covered(term, moments)] = True
-        fewer = moments.without_others(is_kept)
+        fewer = _of_formula(text[1:], moments)
         places = np.flatnonzero(~fewer.is_constant)
-        return Question(
-            fewer,
-            [str(fewer.names[k]) for k in places],
-            np.eye(len(fewer.names))[places],
-            is_test=False,
-            n_columns=n_columns,
-        )
-    sides = [_combination(side, moments) for side in text.split("=")]
-    if len(sides) == 1:
-        return Question(moments, [text], sides[0][None], False, n_columns)
-    rows = [a - b for a, b in pairwise(sides)]
+        names = [str(fewer.names[k]) for k in places]
+        weights = np.eye(len(fewer.names))[places]
+        return Question(fewer, names, weights, False, n_columns)
     parts = [part.strip() for part in text.split("=")]
-    names = [a if b == "0" else f"{a} - {b}" for a, b in pairwise(parts)]
-    return Question(moments, names, np.array(rows), True, n_columns)
+    sides = [_combination(part, moments) for part in parts]
+    names, is_test = [text], len(sides) > 1
+    rows = [sides[0]]
+    if is_test:
+        rows = [a - b for a, b in pairwise(sides)]
+        names = [_difference(a, b) for a, b in pairwise(parts)]
+    for name, row in zip(names, rows, strict=True):
+        if not row.any():
+            raise UnknownTerm(f"{name}: asks for nothing, all its weights are 0")
+    return Question(moments, names, np.array(rows), is_test, n_columns)
 
 
 def without_random_sites(question: str) -> tuple[str, bool]:
@@ -177,10 +175,17 @@ def without_random_sites(question: str) -> tuple[str, bool]:
     ----------
     question
         As in the text above; ``~ age + (1|site)``, as in lme4, has one.
+
+    Raises
+    ------
+    UnknownTerm
+        If the question is no formula, which alone can have one.
     """
     formula, n = RANDOM_SITES.subn("", question)
     if not n:
         return question, False
+    if not question.strip().startswith("~"):
+        raise UnknownTerm("(1|site): goes with a formula, such as ~ age + (1|site)")
     return re.sub(r"[~+]\s*\+", lambda match: match[0][0], formula).rstrip("+ "), True
 
 
@@ -203,85 +208,167 @@ def answer(question: Question) -> LinearAnswer:
     combinations = fit.combined(joined, rows_of)
     level, d, n = LEVEL / len(moments.outcome_center), fit.degrees, question.n_columns
     widest = (n * scipy.stats.f.isf(level, n, d)) ** 0.5
-    z = np.abs(combinations.effects) / np.maximum(combinations.null_errors, TINY)
+    z = combinations.strengths
+    together, together_of_all = _together(fit, joined, n)
     return LinearAnswer(
         names=question.names,
         effects=combinations.effects,
         errors=combinations.errors,
         p_values=2 * scipy.stats.t.sf(z, d),
-        together=_together(fit, joined),
+        together=together,
+        together_of_all=together_of_all,
         wide=float(widest),
         deviations=combinations.within_group_sd,
         deviation_error=combinations.deviation_error,
     )
 
 
-def _together(fit: Fit, joined: np.ndarray) -> np.ndarray:
-    """P value of each outcome that all combinations are zero [Wald]."""
+def _together(
+    fit: Fit, joined: np.ndarray, n_columns: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """P values of each outcome that all combinations are zero [Wald], both (d,).
+
+    The second holds for all linear questions to so many columns at once [Scheffe].
+    """
     # Whatever span they have is zero if they are; many of them have a small one.
     span = scipy.linalg.orth(joined.T).T
-    if not len(span):
-        return np.ones(len(fit.outcomes.center))
     estimates, covariances = span @ fit.estimates, fit.covariances(span)
     solved = np.linalg.solve(covariances, estimates.T[..., None])[..., 0]
     squares = np.sum(estimates.T * solved, axis=1)
-    return scipy.stats.f.sf(squares / len(span), len(span), fit.degrees)
+    single, of_all = (
+        scipy.stats.f.sf(squares / m, m, fit.degrees) for m in (len(span), n_columns)
+    )
+    return single, of_all
+
+
+def _of_formula(text: str, moments: ReleasedMoments) -> ReleasedMoments:
+    """Moments of the covariates that a formula names, and no others."""
+    is_kept = np.zeros(len(moments.names), bool)
+    for weight, term in _terms(text, moments):
+        if weight != 1:
+            raise UnknownTerm(f"{text.strip()!r}: a formula is a sum of covariates")
+        if term == "1":
+            continue
+        places = _covered(term, moments)
+        plain = re.sub(r"\[[^\]]*\]", "", term)
+        factors = [f for k in places for f in moments.effects[k].term]
+        is_of_groups = any(factor.reference for factor in factors)
+        if is_of_groups and len(places) < len(_covered(plain, moments)):
+            raise UnknownTerm(
+                f"{term}: a formula has all groups of a covariate, which are compared "
+                f"with the first: write {plain}; one group alone is the question {term}"
+            )
+        is_kept[places] = True
+    if not is_kept.any():
+        raise UnknownTerm("'~': asks for nothing; name a covariate, as in ~ age")
+    return moments.without_others(is_kept)
+
+
+def _difference(a: str, b: str) -> str:
+    """Name of the difference of two sides of a test."""
+    if b == "0":
+        return a
+    return f"{a} - ({b})" if re.search(r"[+-]", b) else f"{a} - {b}"
 
 
 def _combination(text: str, moments: ReleasedMoments) -> np.ndarray:
     """Weights of effects in a sum like ``2*a[1] - b``, (p,)."""
-    text, weights = text.strip(), np.zeros(len(moments.names))
+    weights = np.zeros(len(moments.names))
     if text == "0":
         return weights
-    if not text:
-        raise UnknownTerm("'': must be a sum such as 'age - 2*dose'")
-    place = 0
-    while place < len(text):
-        match = TERM.match(text, place)
-        if match is None or (place and not match["sign"]):
-            raise UnknownTerm(f"{text[place:]!r}: must be a sum such as 'age - 2*dose'")
-        sign = -1.0 if match["sign"] == "-" else 1.0
-        (k,) = _single(match["name"], moments)
-        weights[k] += sign * float(match["times"] or 1)
-        place = match.end()
+    if re.fullmatch(rf"[+-]?\s*{NUMBER}", text):
+        raise UnknownTerm(f"{text}: only whether effects are 0 can be tested")
+    for weight, term in _terms(text, moments):
+        weights[_single(term, moments)] += weight
     return weights
+
+
+def _terms(text: str, moments: ReleasedMoments) -> Iterator[tuple[float, str]]:
+    """Weights and terms of a sum."""
+    covariates = {f.covariate for effect in moments.effects for f in effect.term}
+    longest_first = sorted(map(re.escape, covariates), key=len, reverse=True)
+    released = f"(?:{'|'.join(longest_first)})(?![\\w.])"
+    name = f"(?:{released}|{NAME}){GROUP}"
+    pattern = re.compile(
+        rf"\s*(?P<sign>[+-]?)\s*(?:(?P<times>{NUMBER})\s*\*\s*)?"
+        rf"(?P<name>{name}(?:\s*:\s*{name})*|1(?![\w.*]))\s*"
+    )
+    text, place = text.strip(), 0
+    hint = "must be a sum such as age - 2*dose[1]"
+    if not text:
+        raise UnknownTerm(f"'': {hint}")
+    while place < len(text):
+        match = pattern.match(text, place)
+        if match is None or (place and not match["sign"]):
+            raise UnknownTerm(f"{text[place:]!r}: {hint}")
+        sign = -1.0 if match["sign"] == "-" else 1.0
+        weight = sign * float(match["times"] or 1)
+        if not np.isfinite(weight):
+            raise UnknownTerm(f"{match['times']}: must be a finite number")
+        yield weight, match["name"]
+        place = match.end()
 
 
 def _single(term: str, moments: ReleasedMoments) -> np.ndarray:
     """Place of one effect; raises where a term covers several."""
     places = _covered(term, moments)
     if len(places) > 1:
-        names = ", ".join(str(moments.names[k]) for k in places)
-        raise UnknownTerm(f"{term}: is {names}; name one group in brackets")
+        names = ", ".join(_text(moments.effects[k]) for k in places)
+        raise UnknownTerm(f"{term}: is {names}; name one of them")
     return places
 
 
 def _covered(term: str, moments: ReleasedMoments) -> np.ndarray:
     """Places of the effects that a term covers: all groups, or one in brackets."""
-    wanted = [REFERENCE.fullmatch(part.strip()) for part in term.split(":")]
-    if None in wanted:
-        raise UnknownTerm(f"{term!r}: is no name of a covariate")
+    wanted = []
+    for part in re.split(r"\s*:\s*(?![^\[]*\])", term):
+        covariate, _, group = part.removesuffix("]").partition("[")
+        wanted.append((covariate.strip(), group.strip()))
+    effects = moments.effects
     places = [
         k
-        for k, name in enumerate(moments.names)
-        if not moments.is_constant[k] and _is_of(str(name), wanted)
+        for k, effect in enumerate(effects)
+        if not effect.is_constant and _is_of(effect.term, wanted)
     ]
-    if not places:
-        released = ", ".join(moments.names[~moments.is_constant])
-        raise UnknownTerm(f"{term}: was not released; there are {released}")
-    return np.array(places)
+    if places:
+        return np.array(places)
+    released = [_text(effect) for effect in effects if not effect.is_constant]
+    for effect in effects:
+        for factor, (covariate, group) in zip(effect.term, wanted, strict=False):
+            if factor.covariate == covariate and group and group == factor.reference:
+                raise UnknownTerm(
+                    f"{term}: is the group that others are compared with; there are "
+                    f"{', '.join(released)}"
+                )
+    near = difflib.get_close_matches(term, released, 1, 0.6)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise UnknownTerm(
+        f"{term}: was not released; {hint}there are {', '.join(released)}"
+    )
 
 
-def _is_of(name: str, wanted: list[re.Match[str]]) -> bool:
-    """Whether an effect's name is that of the wanted covariates and groups."""
-    parts = name.split(" x ")
-    if len(parts) != len(wanted):
+def _text(effect: Effect) -> str:
+    """Name of an effect as it is typed."""
+    return ":".join(factor.text for factor in effect.term)
+
+
+def _is_of(term: tuple[Factor, ...], wanted: list[tuple[str, str]]) -> bool:
+    """Whether an effect is one of the wanted covariates and groups, in any order."""
+    return len(term) == len(wanted) and any(
+        all(
+            factor.covariate == covariate
+            and (not group or _same_group(factor.group, group))
+            for factor, (covariate, group) in zip(term, order, strict=True)
+        )
+        for order in permutations(wanted)
+    )
+
+
+def _same_group(group: str, wanted: str) -> bool:
+    """Whether two names are of one group: the same word, or the same number."""
+    if group == wanted:
+        return True
+    try:
+        return float(group) == float(wanted)
+    except ValueError:
         return False
-    for part, match in zip(parts, wanted, strict=True):
-        covariate, group = match[1], match[2]
-        if part != covariate and not part.startswith(f"{covariate} "):
-            return False
-        group_of_part = part.removeprefix(covariate).strip().split(" - ")[0]
-        if group is not None and group_of_part != group.strip():
-            return False
-    return True

@@ -4,6 +4,7 @@ An answer is a table and a page in the folder of results, beside the study's own
 """
 
 import difflib
+import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +32,7 @@ SHOWN = 10
 # Most features whose second moment is kept with the results: half a million numbers.
 MOST_KEPT = 1000
 CERTAIN, ALONE, UNTOLD = "not zero", "not zero, if asked alone", "not told"
-# Signs in the name of an answer's file, so that other questions have other files.
+# Signs in the name of an answer's file, for who looks for one.
 SIGNS = {"+": "plus", "-": "minus", "=": "is", "*": "times", ":": "by", ".": "point"}
 
 
@@ -99,7 +100,9 @@ def answered(folder: Path, question: str) -> tuple[Path, Reply]:
     """
     reply = _answerer(folder)(folder, question)
     path = folder / FOLDER / f"{stem_of(question)}.tsv"
-    files.write_table(path, reply.header, reply.rows)
+    # Which question it was is in the table, since names of files are short.
+    rows = [[question, *row] for row in reply.rows]
+    files.write_table(path, ["question", *reply.header], rows)
     if reply.arrays:
         files.write_arrays(path.with_suffix(".npz"), **reply.arrays)
     return path, reply
@@ -156,7 +159,13 @@ def _record(folder: Path) -> dict:
     """Privacy record of a study, or of the study that this is a stage of."""
     for place in (folder, folder.parent):
         if (place / "privacy.json").is_file():
-            return json.loads((place / "privacy.json").read_text())
+            try:
+                return json.loads((place / "privacy.json").read_text())
+            except ValueError:
+                raise ConfigError(
+                    f"{place / 'privacy.json'}: is damaged, so nobody can say what the "
+                    "study promised; put it back, or make it with `capeneuro report`"
+                ) from None
     return {}
 
 
@@ -167,13 +176,20 @@ def _stamp(folder: Path) -> str:
 
 def _price(folder: Path) -> str:
     """Price of the question in a line: none."""
-    epsilon = _record(folder).get("promise", {}).get("epsilon")
+    record = _record(folder)
+    if not record:
+        return (
+            "no privacy was spent by the question; what the study promised is unknown, "
+            "since the folder has no privacy.json"
+        )
+    epsilon = record.get("promise", {}).get("epsilon")
     beyond = f" beyond the study's epsilon {epsilon:g}" if epsilon else ""
     return f"no privacy was spent{beyond}"
 
 
 def stem_of(question: str) -> str:
-    """Name of a question's files, without an ending."""
+    """Name of a question's files, without an ending: its words, and a digest."""
     words = "".join(f" {SIGNS[c]} " if c in SIGNS else c for c in question)
     plain = re.sub(r"[^A-Za-z0-9]+", "-", words).strip("-").lower()
-    return plain[:80] or "question"
+    digest = hashlib.sha256(question.strip().encode()).hexdigest()[:6]
+    return f"{plain[:60] or 'question'}-{digest}"

@@ -8,7 +8,7 @@ import numpy as np
 
 from capeneuro.algorithms import questions, site_effects
 from capeneuro.algorithms.contrasts import ReleasedMoments
-from capeneuro.algorithms.questions import LinearAnswer
+from capeneuro.algorithms.questions import LEVEL, LinearAnswer
 from capeneuro.algorithms.site_effects import RandomSites
 from capeneuro.config.errors import ConfigError
 from capeneuro.data import files
@@ -20,7 +20,7 @@ FILE = "group_desc-contrast_effects.npz"
 # Names of arrays in it that questions are answered from.
 PREFIX, OUTCOMES = "moments_", "outcome_names"
 HEADER = [
-    "question",
+    "combination",
     "outcome",
     "effect",
     "standard_error",
@@ -35,9 +35,9 @@ HEADER = [
     "verdict",
 ]
 MEANINGS = {
-    "question": "",
+    "combination": "",
     "outcome": "",
-    "effect": "in the unit of the outcome",
+    "effect": "in the unit of the outcome; of a number per public deviation",
     "low": "of the 95% interval, if this was the only question",
     "high": "",
     "low_of_all": "of the interval that holds for all questions and outcomes at once",
@@ -97,8 +97,8 @@ def answer(folder: Path, question: str) -> Reply:
     moments, outcomes, design = read(folder)
     if match := ask_charts.QUESTION.fullmatch(question):
         return ask_charts.answer(match, moments, outcomes, design)
-    formula, has_random_sites = questions.without_random_sites(question)
     try:
+        formula, has_random_sites = questions.without_random_sites(question)
         parsed = questions.parse(formula, moments)
         if has_random_sites:
             return _of_sites(site_effects.random_sites(parsed.moments), outcomes)
@@ -165,7 +165,8 @@ def _linear(answered: LinearAnswer, outcomes: list[str], is_test: bool) -> Reply
         lines.append(_together(answered, outcomes))
     lines.append(
         "asked after the results were seen, so one of many: judge it by the wider "
-        "interval, which holds for all questions to these columns at once"
+        "interval (thin in pictures), which holds for all questions to these columns "
+        "at once"
     )
     figures = [
         Figure(name, partial(_draw, answered, k, outcomes))
@@ -199,9 +200,11 @@ def _together(answered: LinearAnswer, outcomes: list[str]) -> str:
     """Outcome that a joint test is strongest for, in a line."""
     j, n = int(np.argmin(answered.together)), len(outcomes)
     least = min(1.0, n * float(answered.together[j]))
+    of_all = min(1.0, n * float(answered.together_of_all[j]))
     return (
-        f"all of them zero: p = {least:.2g}, for the strongest of {n} outcomes, "
-        f"{outcomes[j]}, corrected for all of them"
+        f"all of them zero: p = {least:.2g} for the strongest of {n} outcomes, "
+        f"{outcomes[j]}, corrected for all of them; p = {of_all:.2g} whatever else was "
+        "asked"
     )
 
 
@@ -233,12 +236,13 @@ def _of_sites(answered: RandomSites, outcomes: list[str]) -> Reply:
             values += [*answered.deviations[j], answered.p_values[j]]
             rows.append([name, outcome, *(f"{value:.6g}" for value in values)])
     share = answered.deviations / answered.within[:, None]
-    n_differ = int(np.sum(share[:, 1] > 0))
+    p = answered.p_values * len(outcomes)
+    n_differ = int(np.sum(p < LEVEL))
     lines.append(
-        f"sites differ for certain in {n_differ} of {len(outcomes)} outcomes, each "
-        "taken alone"
+        f"sites differ in {n_differ} of {len(outcomes)} outcomes, corrected for all of "
+        "them"
     )
-    for j in np.argsort(-share[:, 1])[: min(n_differ, SHOWN)]:
+    for j in np.argsort(p)[: min(n_differ, SHOWN)]:
         low, high = share[j, 1:]
         lines.append(
             f"  {outcomes[j]}: sites differ by {share[j, 0]:.2g} deviations of people "
@@ -248,7 +252,7 @@ def _of_sites(answered: RandomSites, outcomes: list[str]) -> Reply:
     lines.append(
         "random sites move no effect by more than "
         f"{float(moved.max(initial=0)):.2g} of its standard errors from what people "
-        "show within sites (fixed sites)"
+        "show within sites (fixed sites); their intervals are of this question alone"
     )
     lines.append(
         "choose fixed sites where these may differ by what covariates do not tell, and "

@@ -42,7 +42,6 @@ def columns(table) -> tuple[np.ndarray, np.ndarray]:
         ("~ group", [0, 2]),
         ("~ age", [1, 2]),
         ("~ group + age", [0, 1, 2]),
-        ("~ 1", [2]),
     ],
 )
 def test_fewer_covariates_are_least_squares_of_fewer(table, rng, question, kept):
@@ -59,7 +58,7 @@ def test_fewer_covariates_of_noisy_moments_are_a_study_of_fewer(table, rng):
     _, effects, outcomes = table
     noise_rng = np.random.default_rng(7)
     moments = moments_of(table, 0.002, noise_rng)
-    for kept in ([0, 2], [1, 2], [0, 1, 2], [2]):
+    for kept in ([0, 2], [1, 2], [0, 1, 2]):
         fewer = [effects[k] for k in kept]
         p, value = len(effects), moments.value
         block = value[: p * (p + D)].reshape(p, p + D)[kept]
@@ -119,8 +118,16 @@ def test_all_covariates_are_the_study_itself(table, rng):
         ("group[3]", "was not released"),
         ("group age", "must be a sum"),
         ("", "must be a sum"),
-        ("3", "must be a sum"),
-        ("~ group*age", "no name of a covariate"),
+        ("3", "only whether effects are 0"),
+        ("age = 1", "only whether effects are 0"),
+        ("~ group*age", "must be a sum"),
+        ("~ 1", "asks for nothing"),
+        ("~", "must be a sum"),
+        ("age - age", "asks for nothing"),
+        ("0 = 0", "asks for nothing"),
+        ("~ agee", "did you mean age"),
+        ("1e999*age", "must be a finite number"),
+        ("~ age - group", "a formula is a sum"),
     ],
 )
 def test_what_was_not_released_is_named(table, rng, question, why):
@@ -129,28 +136,68 @@ def test_what_was_not_released_is_named(table, rng, question, why):
         parse(question, moments)
 
 
-def test_groups_and_products_are_named_in_brackets_and_with_colons():
-    names = [
-        "scanner 2 - 1",
-        "scanner 3 - 1",
-        "age",
-        "sex f - m",
-        "scanner 2 - 1 x age",
-    ]
-    effects = [designs.number_effect(name) for name in names]
-    effects.append(designs.constant_effect("mean"))
-    release = contrasts.Release(np.zeros(6 * 8 + 4), 0.0, 99, (), np.inf)
+def moments_of_groups(words: tuple[str, ...], name: str = "scanner") -> ReleasedMoments:
+    """Moments of a covariate with three groups, age, sex and a product; all zero."""
+    covariates = (
+        designs.Covariate(name, (1.0, 2.0, 3.0), words=words),
+        designs.Covariate("age"),
+        designs.Covariate("sex", (0.0, 1.0), words=("m", "f")),
+    )
+    design = designs.Design(covariates, ("a", "b"), interactions=((name, "age"),))
+    p = len(design.effects)
+    release = contrasts.Release(np.zeros(p * (p + 2) + 4), 0.0, 99, (), np.inf)
     outcomes = Outcomes(np.zeros(2), np.ones(2))
-    moments = ReleasedMoments.of(release, effects, outcomes, 0.5, np.zeros(2))
+    return ReleasedMoments.of(release, design.effects, outcomes, 0.5, np.zeros(2))
+
+
+def test_groups_and_products_are_named_in_brackets_and_with_colons():
+    moments = moments_of_groups(())
     asked = parse("scanner[2] = scanner[3] = 0", moments)
     np.testing.assert_array_equal(asked.weights[:, :2], [[1, -1], [0, 1]])
-    assert asked.is_test
-    assert parse("scanner[2]:age - sex[f]", moments).weights[0].tolist() == [
-        0, 0, 0, -1, 1, 0
-    ]  # fmt: skip
-    assert parse("~ scanner", moments).names == names[:2]
-    with pytest.raises(UnknownTerm, match="name one group"):
-        parse("scanner", moments)
+    assert asked.is_test and asked.names == ["scanner[2] - scanner[3]", "scanner[3]"]
+    for question in ("scanner[2]:age - sex[f]", "age:scanner[2.0] - sex"):
+        weights = parse(question, moments).weights[0]
+        assert np.flatnonzero(weights).tolist() == [3, 4]
+    (test,) = parse("age = sex[f] - scanner[2]", moments).names
+    assert test == "age - (sex[f] - scanner[2])"
+    assert parse("~ scanner", moments).moments.names[:2].tolist() == [
+        "scanner 2 - 1",
+        "scanner 3 - 1",
+    ]
+    for question, why in (
+        ("scanner", "is scanner\\[2\\], scanner\\[3\\]; name one"),
+        ("~ scanner[2]", "a formula has all groups of a covariate"),
+        ("scanner[1]", "is the group that others are compared with"),
+    ):
+        with pytest.raises(UnknownTerm, match=why):
+            parse(question, moments)
+
+
+def test_names_and_words_may_hold_any_sign():
+    moments = moments_of_groups(("sham", "PE - acute", "low x high"), "scan-type 1")
+    names = parse("~ scan-type 1 + sex", moments).moments.names
+    assert "scan-type 1 low x high - sham" in names
+    weights = parse("2.5e-1*scan-type 1[PE - acute] - .5*age", moments).weights[0]
+    assert weights[:3].tolist() == [0.25, 0, -0.5]
+    assert parse("scan-type 1[low x high]:age", moments).weights[0, 5] == 1
+
+
+def test_a_question_that_is_a_covariates_title_is_no_whole_model(table, rng):
+    """It was taken for one, if the covariate came first."""
+    moments = moments_of(table, 0.0, rng)
+    for question in ("group", "group = 0", "1*group"):
+        found = answer(parse(question, moments))
+        np.testing.assert_allclose(found.effects[0], moments.contrasts().effects[0])
+    # Of one combination the simultaneous test is of a larger span.
+    found = answer(parse("group = 0", moments))
+    assert (found.together <= found.together_of_all).all()
+
+
+def test_random_sites_go_with_a_formula_alone():
+    assert questions.without_random_sites("~ age + (1|site)") == ("~ age", True)
+    for question in ("age + (1|site)", "age = sex[2] (1|site)"):
+        with pytest.raises(UnknownTerm, match="goes with a formula"):
+            questions.without_random_sites(question)
 
 
 @pytest.mark.slow

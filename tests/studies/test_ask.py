@@ -37,13 +37,15 @@ def test_the_question_of_the_study_gets_its_own_answer(results, capsys):
     assert command("ask", str(results), "~ g") == 0
     out = capsys.readouterr().out
     assert "g 1 - 0: " in out and "no privacy was spent" in out
-    table = open_table(results / "answers/g.tsv")
+    table = open_table(results / f"answers/{ask.stem_of('~ g')}.tsv")
     study = open_table(results / "group_desc-contrast_table.tsv")
     study = study[study["covariate"] == "g 1 - 0"]
     for ours, theirs in (("effect", "effect"), ("low", "low"), ("p", "p")):
         np.testing.assert_allclose(table[ours], study[theirs], rtol=2e-3, atol=1e-5)
     wide = table["high_of_all"] - table["low_of_all"]
     assert (wide >= table["high"] - table["low"]).all()
+    assert set(table["question"]) == {"~ g"}
+    assert ask.stem_of("~ g") != ask.stem_of("g") != ask.stem_of("g" * 99)
     after = {
         name: next(results.parent.rglob(f"{name}/ledger/ledger.jsonl")).read_bytes()
         for name in SITES
@@ -53,7 +55,7 @@ def test_the_question_of_the_study_gets_its_own_answer(results, capsys):
 
 @pytest.mark.parametrize(
     ("question", "why"),
-    [("~ height", "was not released; there are g 1 - 0"), ("g +", "must be a sum")],
+    [("~ height", "was not released; there are g[1]"), ("g +", "must be a sum")],
 )
 def test_what_cannot_be_answered_is_one_line(results, capsys, question, why):
     assert command("ask", str(results), question) == 2

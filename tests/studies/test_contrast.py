@@ -20,6 +20,7 @@ from capeneuro.data import files
 from capeneuro.data.contrasts import covariance
 from capeneuro.data.tables import open_table
 from capeneuro.privacy import accounting
+from capeneuro.studies import ask
 from sim import __main__ as sim
 
 D, N, SITES = 8, 220, ("contrast-1", "contrast-2", "contrast-3")
@@ -385,16 +386,16 @@ def charted(made) -> Path:
 def test_a_chart_is_asked_of_the_results_alone(charted, tmp_path, capsys):
     shutil.copytree(charted / "results/charted", tmp_path / "alone")
     assert cli.main(["ask", str(tmp_path / "alone"), "chart age by sex"]) == 0
-    said = capsys.readouterr().out
+    said, stem = capsys.readouterr().out, ask.stem_of("chart age by sex")
     assert "people to be normal around the curve" in said
     assert "no privacy was spent" in said
-    table = open_table(tmp_path / "alone/answers/chart-age-by-sex.tsv")
-    assert [*table.columns[:6]] == ["outcome", "group", "age", "mean", "low", "high"]
+    table = open_table(tmp_path / f"alone/answers/{stem}.tsv")
+    assert [*table.columns[1:7]] == ["outcome", "group", "age", "mean", "low", "high"]
     assert (table.age.min(), table.age.max()) == (20, 60)
     assert len(table) == D * 2 * 41
     assert ((table.low < table["mean"]) & (table["mean"] < table.high)).all()
     assert (table.centile_5 < table.centile_95).all()
-    page = assert_readable(tmp_path / "alone/answers/chart-age-by-sex.html")
+    page = assert_readable(tmp_path / f"alone/answers/{stem}.html")
     assert sum("over age" in alt for alt in page.alts) >= D
     assert cli.main(["ask", str(tmp_path / "alone"), "chart age"]) == 0
     assert cli.main(["ask", str(tmp_path / "alone"), "~ age[linear] + sex"]) == 0

@@ -1,0 +1,154 @@
+"""A study of whole brains over lines of a given rate: no healthy site is lost.
+
+    PYTHONPATH=. .venv/bin/python benchmarks/slow_line.py [bytes a second ...]
+
+Three sites as processes over mutual TLS; 60,000 voxels, six directions, two rounds of
+power iteration: answers of some 6 MB. One site's line has each of the rates, default
+100 kB/s and 1 MB/s, both ways, by a proxy between it and the server. Prints whether the
+released arrays are those of one process to the last bit, sites that were left out, the
+seconds that the study took, and what passed the proxy. Needs the extra `federated`.
+"""
+
+import contextlib
+import json
+import re
+import socket
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import federation
+import nibabel as nib
+import numpy as np
+import yaml
+
+from capeneuro.config import load
+from capeneuro.data import files
+from capeneuro.flare import parties
+from capeneuro.studies import registry
+from capeneuro.studies import sites as site_files
+from capeneuro.studies.components import SUBSPACE, ComponentsKind
+
+SITES, D, R, SLOW = ("a", "b", "c"), 60_000, 3, "a"
+STUDY = federation.STUDY
+BLOCK = 8192
+
+
+class Proxy:
+    """A line between a site and the server that carries so many bytes a second."""
+
+    def __init__(self, target: int, rate: float) -> None:
+        self.target, self.rate = target, rate
+        self.passed = {"up": 0, "down": 0}
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listening.getsockname()[1]
+        self._free = {"up": 0.0, "down": 0.0}
+        self._lock = threading.Lock()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            site, _ = self._listening.accept()
+            server = socket.create_connection(("127.0.0.1", self.target))
+            for way, ends in (("up", (site, server)), ("down", (server, site))):
+                carry = threading.Thread(
+                    target=self._carry, args=(way, *ends), daemon=True
+                )
+                carry.start()
+
+    def _carry(self, way: str, source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while block := source.recv(BLOCK):
+                with self._lock:  # all connections of the site share its line
+                    now = time.monotonic()
+                    start = max(now, self._free[way])
+                    self._free[way] = start + len(block) / self.rate
+                    self.passed[way] += len(block)
+                time.sleep(max(0.0, self._free[way] - now))
+                sink.sendall(block)
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+def write(root: Path) -> None:
+    """Every party's folder, and one with all sites, of whole brains."""
+    federation.SITES, federation.D, federation.R = SITES, 4, 2
+    federation.write(root)
+    study = yaml.safe_load((root / "together" / STUDY).read_text())
+    study["n_components"] = R
+    study["pca"] = {"norm_bound": 60.0, "method": "power", "n_iterations": 2}
+    study["ica"] = {"n_rounds": 1}
+    mask = nib.Nifti1Image(np.ones((D, 1, 1), "u1"), np.eye(4))
+    rng = np.random.default_rng(1)
+    maps = rng.standard_normal((D, R))
+    for folder in (*SITES, "together", "aggregator"):
+        nib.save(mask, root / folder / federation.MASK)
+        (root / folder / STUDY).write_text(yaml.safe_dump(study))
+    for name in SITES:
+        people = {
+            f"{name}{i}": (
+                maps @ rng.laplace(size=(R, 30)) * 0.2 + rng.standard_normal((D, 30))
+            ).astype("f4")
+            for i in range(2)
+        }
+        for folder in (name, "together"):
+            path = root / folder / "private" / name / "bench" / "projected.npz"
+            with contextlib.chdir(root / folder):
+                layout = registry.of(load.load_study(STUDY)).layout
+            files.write_features(path, people.items(), layout)
+
+
+def over(root: Path, rate: float) -> list[str]:
+    """Run the study with one slow line; a row of the table."""
+    with contextlib.chdir(root / "together"):
+        study = load.load_study(STUDY)
+        ComponentsKind(study).release("pca", site_files.load_sites(study))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    proxy = Proxy(port, rate)
+    running = federation.start(root, port, {SLOW: proxy.port})
+    log = root / "aggregator/log"
+    try:
+        start = time.monotonic()
+        with contextlib.chdir(root / "aggregator"):
+            options = {"job": "1", "segment": 1000, "timeout": 600.0, "patience": 120.0}
+            parties.write_job(root / "job", load.load_study(STUDY), options)
+            status = site_files.status_file(load.load_study(STUDY)).resolve()
+        federation.submit(root, root / "job", lambda: _is_done(status), 1800.0)
+        seconds = time.monotonic() - start
+    finally:
+        for party in running.values():
+            party.stop()
+    equal = [
+        files.read_arrays(root / folder / "results/bench" / SUBSPACE)["eigenvectors"]
+        for folder in ("together", "aggregator")
+    ]
+    lost = re.findall(r"process is gone|no answer in time", log.read_text())
+    megabytes = [f"{proxy.passed[way] / 1e6:.1f}" for way in ("up", "down")]
+    is_equal = str(np.array_equal(*equal))
+    return [f"{rate:g}", is_equal, str(len(lost)), f"{seconds:.0f}", *megabytes]
+
+
+def _is_done(status: Path) -> bool:
+    """Whether the job has ended; a study that failed ends the benchmark."""
+    content = json.loads(status.read_text()) if status.exists() else {"state": ""}
+    assert content["state"] not in ("failed", "lost"), content
+    return content["state"] == "finished"
+
+
+def main() -> None:
+    """Print the table."""
+    rates = [float(rate) for rate in sys.argv[1:]] or [1e5, 1e6]
+    print("bytes/s equal lost seconds up/MB down/MB")
+    for rate in rates:
+        with tempfile.TemporaryDirectory() as folder:
+            write(Path(folder))
+            print(*over(Path(folder), rate), flush=True)
+
+
+if __name__ == "__main__":
+    main()
