@@ -1,5 +1,8 @@
 """Questions to a study of contrasts: linear ones to its moments, and to its sites."""
 
+import difflib
+import re
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,13 +13,15 @@ from capeneuro.algorithms import questions, site_effects
 from capeneuro.algorithms.contrasts import ReleasedMoments
 from capeneuro.algorithms.questions import LEVEL, LinearAnswer
 from capeneuro.algorithms.site_effects import RandomSites
-from capeneuro.config.errors import ConfigError
+from capeneuro.config.errors import ConfigError, some
 from capeneuro.data import files
 from capeneuro.report.figures import Figure
 from capeneuro.studies import ask_charts
 from capeneuro.studies.ask import ALONE, CERTAIN, SHOWN, UNTOLD, Reply
 
 FILE = "group_desc-contrast_effects.npz"
+# A question, and the outcomes that are shown; words of groups may have "on" in them.
+ON = re.compile(r"(.*?)\s+on\s+([^\[\]]+)")
 # Names of arrays in it that questions are answered from.
 PREFIX, OUTCOMES = "moments_", "outcome_names"
 HEADER = [
@@ -97,14 +102,20 @@ def answer(folder: Path, question: str) -> Reply:
     moments, outcomes, design = read(folder)
     if match := ask_charts.QUESTION.fullmatch(question):
         return ask_charts.answer(match, moments, outcomes, design)
+    match = ON.fullmatch(question)
+    question, name = match.groups() if match else (question, "")
+    places = _places(name.strip(), outcomes) if name else np.arange(len(outcomes))
     try:
         formula, has_random_sites = questions.without_random_sites(question)
         parsed = questions.parse(formula, moments)
         if has_random_sites:
+            if name:
+                raise questions.UnknownTerm("(1|site): is of all outcomes; leave `on`")
             return _of_sites(site_effects.random_sites(parsed.moments), outcomes)
     except ValueError as error:
         raise ConfigError(f"question: {error}") from None
-    return _linear(questions.answer(parsed), outcomes, parsed.is_test)
+    answered = questions.answer(parsed)
+    return _linear(_only(answered, places), outcomes, places, parsed.is_test)
 
 
 def arrays_to_keep(moments: ReleasedMoments, outcomes: list[str]) -> dict[str, Any]:
@@ -134,8 +145,34 @@ def read(folder: Path) -> tuple[ReleasedMoments, list[str], np.ndarray | None]:
 # --- linear questions ----------------------------------------------------------------
 
 
-def _linear(answered: LinearAnswer, outcomes: list[str], is_test: bool) -> Reply:
-    """Table, lines and pictures of a linear question."""
+def _places(name: str, outcomes: list[str]) -> np.ndarray:
+    """Places of the outcomes that have a name, or a network of it, in theirs."""
+    parts = [{o, *re.split(r" - | of | in the map of | at ", o)} for o in outcomes]
+    places = [k for k, of_outcome in enumerate(parts) if name in of_outcome]
+    if not places:
+        every = sorted(set().union(*parts))
+        near = difflib.get_close_matches(name, every, 1, 0.6)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {some(every)}"
+        raise ConfigError(f"question: on {name!r}: is in no outcome; {hint}")
+    return np.array(places)
+
+
+def _only(answered: LinearAnswer, places: np.ndarray) -> LinearAnswer:
+    """The answer on some outcomes; what is simultaneous stays so over all of them."""
+    of_both = ("effects", "errors", "p_values")
+    of_outcomes = ("together", "together_of_all", "deviations")
+    return replace(
+        answered,
+        **{name: getattr(answered, name)[:, places] for name in of_both},
+        **{name: getattr(answered, name)[places] for name in of_outcomes},
+    )
+
+
+def _linear(
+    answered: LinearAnswer, every: list[str], places: np.ndarray, is_test: bool
+) -> Reply:
+    """Table, lines and pictures of a linear question on some of every outcome."""
+    outcomes = [every[k] for k in places]
     numbers = np.stack(
         [
             answered.effects,
@@ -162,7 +199,7 @@ def _linear(answered: LinearAnswer, outcomes: list[str], is_test: bool) -> Reply
     ]
     lines = _linear_lines(answered, outcomes)
     if is_test:
-        lines.append(_together(answered, outcomes))
+        lines.append(_together(answered, outcomes, len(every)))
     lines.append(
         "asked after the results were seen, so one of many: judge it by the wider "
         "interval (thin in pictures), which holds for all questions to these columns "
@@ -196,9 +233,9 @@ def _linear_lines(answered: LinearAnswer, outcomes: list[str]) -> list[str]:
     return lines
 
 
-def _together(answered: LinearAnswer, outcomes: list[str]) -> str:
-    """Outcome that a joint test is strongest for, in a line."""
-    j, n = int(np.argmin(answered.together)), len(outcomes)
+def _together(answered: LinearAnswer, outcomes: list[str], n: int) -> str:
+    """Outcome that a joint test is strongest for, in a line; n are there in all."""
+    j = int(np.argmin(answered.together))
     least = min(1.0, n * float(answered.together[j]))
     of_all = min(1.0, n * float(answered.together_of_all[j]))
     return (

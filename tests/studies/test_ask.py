@@ -64,6 +64,15 @@ def test_what_cannot_be_answered_is_one_line(results, capsys, question, why):
     assert not (results / "answers").exists()
 
 
+def test_on_shows_some_outcomes_and_corrects_for_all(results, capsys):
+    _, every = ask.answered(results, "g = 0")
+    names = [row[1] for row in every.rows]
+    _, single = ask.answered(results, f"g = 0 on {names[2]}")
+    assert single.rows == [every.rows[2]]
+    assert command("ask", str(results), "g on nowhere") == 2
+    assert "on 'nowhere': is in no outcome" in capsys.readouterr().err
+
+
 def test_results_of_another_kind_or_version_say_so(results, capsys):
     assert command("ask", str(results / "figures"), "~ g") == 2
     assert "questions are to the results" in capsys.readouterr().err
