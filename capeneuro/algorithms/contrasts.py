@@ -589,7 +589,7 @@ class ReleasedMoments:
                 str(name),
                 *(float(number) for number in (b, p, s, w)),
                 bool(c),
-                tuple(Factor(*factor) for factor in json.loads(str(term))),
+                tuple(Factor._make(factor) for factor in json.loads(str(term))),
             )
             for name, b, p, s, w, c, term in rows
         )

@@ -94,7 +94,7 @@ class PartedAnswers:
         """Answer one message of the engine; returns fields of the reply."""
         wanted = fields.get("want")
         if isinstance(wanted, int):
-            return self._more(fields.get("digest"), fields.get("offset"), wanted)
+            return self._next_part(fields.get("digest"), fields.get("offset"), wanted)
         part = part_in(fields, "message")
         if part is None:
             return {"answer": b""}
@@ -107,7 +107,7 @@ class PartedAnswers:
         room = room if isinstance(room, int) and room >= LEAST else MOST
         return self._part(0, room)
 
-    def _more(self, digest: Any, offset: Any, length: int) -> dict[str, Any]:
+    def _next_part(self, digest: Any, offset: Any, length: int) -> dict[str, Any]:
         """Cut a further part of the last answer; nothing if that was another one."""
         is_last = digest == self._digest and isinstance(offset, int) and offset >= 0
         if not is_last or not LEAST <= length <= MOST:
@@ -173,10 +173,10 @@ class Line:
             offset = self._arrived.length(part.digest)
             self._note(offset, part.size)
             fields = {"want": self._length, "digest": part.digest, "offset": offset}
-            more = part_in(self._timed(fields, send), "answer")
-            if more is None or not more.content or more.digest != part.digest:
+            piece = part_in(self._timed(fields, send), "answer")
+            if piece is None or not piece.content or piece.digest != part.digest:
                 raise ValueError("parts of another answer")
-            answer = self._arrived.add(more)
+            answer = self._arrived.add(piece)
         return answer
 
     def _sent(self, request: bytes, send: Send) -> Mapping[str, Any]:

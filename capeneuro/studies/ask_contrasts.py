@@ -150,7 +150,7 @@ def _places(name: str, outcomes: list[str]) -> np.ndarray:
     parts = [{o, *re.split(r" - | of | in the map of | at ", o)} for o in outcomes]
     places = [k for k, of_outcome in enumerate(parts) if name in of_outcome]
     if not places:
-        every = sorted(set().union(*parts))
+        every = sorted({part for of_outcome in parts for part in of_outcome})
         near = difflib.get_close_matches(name, every, 1, 0.6)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {some(every)}"
         raise ConfigError(f"question: on {name!r}: is in no outcome; {hint}")
@@ -158,7 +158,7 @@ def _places(name: str, outcomes: list[str]) -> np.ndarray:
 
 
 def _only(answered: LinearAnswer, places: np.ndarray) -> LinearAnswer:
-    """The answer on some outcomes; what is simultaneous stays so over all of them."""
+    """Restrict an answer to some outcomes, with intervals that hold for all of them."""
     of_both = ("effects", "errors", "p_values")
     of_outcomes = ("together", "together_of_all", "deviations")
     return replace(
