@@ -25,7 +25,8 @@ from joblib import Parallel, delayed
 
 from capeneuro.algorithms import charts, contrasts
 from capeneuro.algorithms.charts import Chart
-from capeneuro.algorithms.contrasts import WIDTH, ReleasedMoments
+from capeneuro.algorithms.confidence import WIDTH
+from capeneuro.algorithms.contrasts import ReleasedMoments
 from capeneuro.algorithms.designs import Covariate, Design
 from capeneuro.algorithms.outcomes import Outcomes
 from capeneuro.config.load import load_study

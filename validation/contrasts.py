@@ -26,7 +26,8 @@ import scipy
 from joblib import Parallel, delayed
 
 from capeneuro.algorithms import contrasts, designs
-from capeneuro.algorithms.contrasts import WIDTH, Contrasts
+from capeneuro.algorithms.confidence import WIDTH
+from capeneuro.algorithms.contrasts import Contrasts
 from capeneuro.algorithms.designs import Covariate, Design
 from capeneuro.algorithms.outcomes import Outcomes
 from capeneuro.config.study import MEANS_SHARE

@@ -38,7 +38,6 @@ import numpy as np
 import scipy
 
 from capeneuro.algorithms import instruments
-from capeneuro.algorithms.confidence import WIDTH
 from capeneuro.algorithms.designs import Design, Effect, Factor, one_constant, scales
 from capeneuro.algorithms.instruments import (
     APART,
@@ -111,6 +110,9 @@ class Contrasts:
         Mean weight of people, 1 where nobody was clipped.
     n_units
         Public number N of people.
+    degrees
+        Degrees of freedom: people beyond covariates and constants of all sites, also
+        where these were joined into one.
     outcome_covariance_public
         Whether how outcomes vary together was public. Where not, intervals are too
         short for effects along directions in which they vary most together.
@@ -136,14 +138,21 @@ class Contrasts:
     noise_deviation: float
     clip_weight: float
     n_units: int
+    degrees: int
     outcome_covariance_public: bool
     is_estimable: np.ndarray
     confounded_with: np.ndarray
 
     @property
+    def width(self) -> float:
+        """Standard errors that a 95% interval has to each side; of many people 1.96."""
+        return float(scipy.stats.t.isf(0.025, self.degrees))
+
+    @property
     def intervals(self) -> np.ndarray:
         """95% intervals of effects, shape (p, d, 2)."""
-        return self.effects[..., None] + self.errors[..., None] * [-WIDTH, WIDTH]
+        half = self.width * self.errors
+        return np.stack([self.effects - half, self.effects + half], axis=-1)
 
     @property
     def sizes(self) -> np.ndarray:
@@ -153,13 +162,10 @@ class Contrasts:
         varies = deviation > ROUNDING * deviation.max(initial=0)
         deviation = np.where(varies, deviation, np.inf)
         size = self.effects / deviation
-        half = WIDTH * np.hypot(self.errors / deviation, size * self.deviation_error)
+        half = self.width * np.hypot(
+            self.errors / deviation, size * self.deviation_error
+        )
         return np.stack([size, size - half, size + half], axis=-1)
-
-    @property
-    def degrees(self) -> int:
-        """Degrees of freedom: people beyond the covariates and constants."""
-        return max(self.n_units - len(self.names), 1)
 
     @property
     def strengths(self) -> np.ndarray:
@@ -1071,6 +1077,7 @@ class Fit:
             noise_deviation=tau,
             clip_weight=weight,
             n_units=self.n_units,
+            degrees=self.degrees,
             outcome_covariance_public=outcomes.has_covariance,
             is_estimable=is_estimable,
             confounded_with=confounded_names,

@@ -25,7 +25,6 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
-from capeneuro.algorithms.confidence import WIDTH
 from capeneuro.algorithms.contrasts import Fit, ReleasedMoments
 from capeneuro.algorithms.designs import Effect, Factor, scales
 
@@ -74,8 +73,8 @@ class LinearAnswer:
         each outcome, (d,).
     together_of_all
         The same whatever else was asked of these columns [Scheffe], (d,).
-    wide
-        Standard errors that the simultaneous interval has to each side.
+    narrow, wide
+        Standard errors that the single and the simultaneous interval have to each side.
     deviations, deviation_error
         Of outcomes within groups, (d,), and their standard error, over them.
     """
@@ -86,6 +85,7 @@ class LinearAnswer:
     p_values: np.ndarray
     together: np.ndarray
     together_of_all: np.ndarray
+    narrow: float
     wide: float
     deviations: np.ndarray
     deviation_error: float
@@ -113,12 +113,13 @@ class LinearAnswer:
     @property
     def is_certain_alone(self) -> np.ndarray:
         """Whether one is not zero if it was the only question, (m, d)."""
-        return np.abs(self.effects) > WIDTH * self.errors
+        return np.abs(self.effects) > self.narrow * self.errors
 
     @property
     def intervals(self) -> np.ndarray:
         """95% intervals of each combination alone, (m, d, 2)."""
-        return self.effects[..., None] + self.errors[..., None] * [-WIDTH, WIDTH]
+        half = self.narrow * self.errors
+        return np.stack([self.effects - half, self.effects + half], axis=-1)
 
     @property
     def simultaneous(self) -> np.ndarray:
@@ -217,6 +218,7 @@ def answer(question: Question) -> LinearAnswer:
         p_values=2 * scipy.stats.t.sf(z, d),
         together=together,
         together_of_all=together_of_all,
+        narrow=combinations.width,
         wide=float(widest),
         deviations=combinations.within_group_sd,
         deviation_error=combinations.deviation_error,

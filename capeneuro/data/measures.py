@@ -122,13 +122,37 @@ def networks(domains: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(name for name in domains if name))
 
 
-def course_names(domains: Sequence[str]) -> list[str]:
-    """A name for each course: its network's, numbered where that has several."""
+# Columns of a table of networks that may name each of its maps.
+NAMES = ("network", "name")
+
+
+def course_names(
+    options: Domains | None, labels: Sequence[Any], domains: Sequence[str]
+) -> tuple[str, ...]:
+    """A name for each course: as its table has it, else its network's with a number.
+
+    Parameters
+    ----------
+    options, labels
+        As of :func:`domains`.
+    domains
+        Network of each course.
+    """
+    if options is not None:
+        table = open_texts(options.file)
+        keys = {column: list(table[column]) for column in table}
+        places = [str(label) for label in labels]
+        index = [as_whole_number(cell) for cell in keys.get("index", [])]
+        for column in NAMES:
+            name_of = dict(zip(index, keys.get(column, []), strict=False))
+            names = [name_of.get(place, "") for place in places]
+            if all(names) and not repeated(names):
+                return tuple(names)
     many = {name for name in domains if not name or list(domains).count(name) > 1}
-    return [
+    return tuple(
         f"{name or 'other'} {k}" if name in many else name
         for k, name in enumerate(domains, 1)
-    ]
+    )
 
 
 def pairs(domains: Sequence[str]) -> list[tuple[int, int]]:

@@ -117,6 +117,11 @@ def grid_for(mask: nib.Nifti1Image, most: int) -> tuple[int, int]:
     return size, n
 
 
+# Share of the mask's voxels in which some map of a template has to differ from 0:
+# networks that are drawn sparingly cover a quarter, misplaced ones a tenth.
+LEAST_COVERED = 0.15
+
+
 def build_basis(space: Space, mask: nib.Nifti1Image) -> basis.Basis:
     """Build the study's feature basis on its mask; atlases are resampled by affine."""
     inside = np.asarray(mask.dataobj) > 0
@@ -127,7 +132,14 @@ def build_basis(space: Space, mask: nib.Nifti1Image) -> basis.Basis:
     try:
         if space.basis == "atlas":
             return basis.atlas(inside, *_parcels(space.basis_file, mask))
-        return basis.template(read_maps(space.basis_file, mask, resample=True))
+        maps = read_maps(space.basis_file, mask, resample=True)
+        covered = float(np.mean((maps != 0).any(axis=1)))
+        if covered < LEAST_COVERED:
+            raise ValueError(
+                f"the template is 0 in {1 - covered:.0%} of the mask's voxels; is it "
+                "in the mask's space? mend its affine, or take another"
+            )
+        return basis.template(maps)
     except ValueError as error:
         raise ConfigError(f"{space.basis_file}: {error}") from None
 

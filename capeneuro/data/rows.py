@@ -88,6 +88,8 @@ class Courses(NamedTuple):
     """Domain of each network, where the study states them."""
     states: measures.States | None = None
     """Public states of connectivity, where the study measures time in them."""
+    names: tuple[str, ...] = ()
+    """Of each course, for files that stay at the site."""
 
     @property
     def state_names(self) -> list[str]:
@@ -178,8 +180,15 @@ def _courses(study: RowStudy) -> Courses:
     networks, states = measures.domains(features.domains, labels), None
     if features.kind == "runs" and features.states is not None:
         states = measures.open_states(features.states, networks)
+    named_once = len({*networks} - {""}) == len(networks)
+    if "maps" in features.measures and not named_once:
+        raise ConfigError(
+            f"study {study.study}: rows.features.measures: maps needs a network for "
+            "each map: name a column of domains in which every name is there once"
+        )
     families = measures.families(features.domains, networks)
-    return Courses(networks, mask, basis, families, states)
+    names = measures.course_names(features.domains, labels, networks)
+    return Courses(networks, mask, basis, families, states, names)
 
 
 def _features(

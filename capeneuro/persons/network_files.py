@@ -8,6 +8,7 @@ import numpy as np
 
 from capeneuro.data import files, nifti
 from capeneuro.persons.named_networks import NetworkOptions, PersonNetworks
+from capeneuro.persons.network_features import network_connectivity
 
 # Under private/<site>/<study>/.
 FOLDER = "networks"
@@ -22,6 +23,12 @@ QUALITY_HEADER = [
     "largest_overlap",
     "not_converged",
 ]
+DESCRIPTION = {
+    "Name": "Networks of a site's people",
+    "BIDSVersion": "1.10.0",
+    "DatasetType": "derivative",
+    "GeneratedBy": [{"Name": "capeneuro"}],
+}
 PRIVATE = "Describes a single participant; it stays at the site"
 
 
@@ -31,6 +38,7 @@ def write_person(
     networks: PersonNetworks,
     names: Sequence[str],
     mask: Any,
+    run_lengths: Sequence[int],
     repetition_time: float,
     options: NetworkOptions,
 ) -> list[str]:
@@ -48,6 +56,8 @@ def write_person(
         Of the R networks.
     mask
         The study's mask.
+    run_lengths
+        Volumes of each run, which follow each other.
     repetition_time
         [s].
     options
@@ -60,8 +70,11 @@ def write_person(
     """
     stem = folder / FOLDER / person / "func" / f"{person}_desc-networks"
     stem.parent.mkdir(parents=True, exist_ok=True)
+    description = folder / FOLDER / "dataset_description.json"
+    if not description.is_file():
+        files.write_json(description, DESCRIPTION)
     common = {"Private": PRIVATE, "Networks": list(names), "Method": options.method}
-    common["TimeCourses"] = options.courses
+    common |= {"TimeCourses": options.courses, "RunLengths": list(run_lengths)}
 
     def path(ending: str) -> Path:
         return stem.with_name(stem.name + ending)
@@ -73,13 +86,16 @@ def write_person(
     courses = {"Description": "Time courses, mean 0 and deviation 1", **common}
     courses["SamplingFrequency"] = 1 / repetition_time
     files.write_json(path("_timeseries.json"), courses)
-    files.write_table(path("_relmat.tsv"), list(names), map(_cells, networks.fnc))
-    matrix = {"Description": "Connectivity of networks, Fisher's z", **common}
+    links = network_connectivity(networks.S)  # of all runs, as they are released
+    files.write_table(path("_relmat.tsv"), list(names), map(_cells, links))
+    matrix = {"Description": "Fisher's z of networks' courses over all runs", **common}
     files.write_json(path("_relmat.json"), matrix)
     frequencies = np.array(options.frequencies)[:, None]
     spectra = np.hstack([frequencies, networks.spectra.T])
     header = ["frequency_hz", *names]
     files.write_table(path("_spectra.tsv"), header, map(_cells, spectra))
+    shares = {"Description": "Shares of power, mean over runs", **common}
+    files.write_json(path("_spectra.json"), shares)
     return quality_row(person, networks, names)
 
 

@@ -169,6 +169,7 @@ def between_networks(
     families: Sequence[str] = (),
     title: str = "",
     noun: str = "networks",
+    largest: float | None = None,
 ) -> Figure:
     """Draw a number of each pair of networks; a dot marks pairs above the noise.
 
@@ -188,6 +189,8 @@ def between_networks(
         Drawn above; empty: none is.
     noun
         For what has the names.
+    largest
+        Number at the ends of the colours; None: the largest that there is.
     """
     R = len(names)
     if families:
@@ -197,7 +200,8 @@ def between_networks(
         above = None if above is None else above[np.ix_(order, order)]
     figure, axis = axes(height=4.2 if R <= 20 else 6.0)
     figure.set_layout_engine("compressed")  # a square between its labels
-    largest = float(np.nanmax(np.abs(values), initial=0.0)) or 1.0
+    if largest is None:
+        largest = float(np.nanmax(np.abs(values), initial=0.0)) or 1.0
     image = axis.imshow(values, cmap="RdBu_r", vmin=-largest, vmax=largest)
     ticks = np.arange(0, R, max(5, -(-R // 20)) if R > 20 else 1)
     if R > 20:
@@ -527,7 +531,8 @@ def effects(
     axis.tick_params(axis="y", labelsize=7.5)
     axis.set_ylim(-0.8, len(order) - 0.2)
     axis.xaxis.set_major_locator(MaxNLocator(5))
-    axis.set_xlabel(label)
+    # A long one would be cut at the ends of the axis.
+    axis.set_xlabel(label.replace(": ", ":\n", 1) if len(label) > 45 else label)
     axis.set_ylabel(rows)
     if title:
         figure.suptitle(title, fontsize=10, x=0.01, ha="left")

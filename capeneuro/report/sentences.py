@@ -111,6 +111,16 @@ def parties(study: StudyConfig) -> dict[str, str]:
     return classes
 
 
+# How a person's networks are found from a template, by the word in the study file.
+WAYS = {
+    "regressed": "time courses of a template's maps by dual regression",
+    "constrained": "a person's maps by constrained ICA about a template (GIG-ICA, "
+    "Du & Fan 2013; weight .8 of the template), time courses by regression on it",
+    "gift": "a person's maps and time courses by constrained ICA about a template "
+    "(GIG-ICA, Du & Fan 2013; weight .5 of the template)",
+}
+
+
 def features(config: StudyConfig) -> str:
     """Description of a person's features, in a study of rows or of two views."""
     rows = getattr(config, "rows", None)
@@ -121,7 +131,14 @@ def features(config: StudyConfig) -> str:
         measures = ", ".join(options.measures)
         of = getattr(options, "of", "")
         origin = f"the components of stage {of}" if of else "their runs"
-        return f"measures of each person from {origin} ({measures})"
+        way = WAYS.get(getattr(options, "courses", ""), "")
+        is_template = config.space is not None and config.space.basis == "template"
+        way = f", {way}" if way and is_template else ""
+        states = getattr(options, "states", None)
+        if states is not None:
+            seconds = states.window
+            way += f"; states are the nearest public ones in windows of {seconds:g} s"
+        return f"measures of each person from {origin} ({measures}{way})"
     if getattr(options, "kind", "") == "erp":
         return "means over windows of each person's event-related potential"
     if getattr(options, "kind", "") == "bands":

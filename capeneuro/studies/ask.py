@@ -182,7 +182,8 @@ def _price(folder: Path) -> str:
             "no privacy was spent by the question; what the study promised is unknown, "
             "since the folder has no privacy.json"
         )
-    epsilon = record.get("promise", {}).get("epsilon")
+    promise = record.get("promise", {})
+    epsilon = promise.get("epsilon") if promise.get("has_noise") else None
     beyond = f" beyond the study's epsilon {epsilon:g}" if epsilon else ""
     return f"no privacy was spent{beyond}"
 

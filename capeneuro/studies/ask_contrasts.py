@@ -102,6 +102,8 @@ def answer(folder: Path, question: str) -> Reply:
     moments, outcomes, design = read(folder)
     if match := ask_charts.QUESTION.fullmatch(question):
         return ask_charts.answer(match, moments, outcomes, design)
+    if question.strip().lower().startswith("chart"):
+        raise ConfigError(f"question: {question!r}: must be chart NUMBER [by GROUP]")
     match = ON.fullmatch(question)
     question, name = match.groups() if match else (question, "")
     places = _places(name.strip(), outcomes) if name else np.arange(len(outcomes))

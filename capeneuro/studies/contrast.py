@@ -399,7 +399,7 @@ class ContrastKind(RowStudyKind):
             return means, "mean, shrunk to the public one for its noise"
         k = result.is_constant
         mean, error = result.effects[k][0], result.errors[k][0]
-        is_above = np.abs(mean) > contrasts.WIDTH * error
+        is_above = np.abs(mean) > result.width * error
         return np.where(is_above, mean, 0.0), "mean; 0 where its 95% interval has 0"
 
     @property
@@ -434,7 +434,7 @@ class ContrastKind(RowStudyKind):
         baseline = np.sqrt(np.mean((truth[tested] / result.within_group_sd) ** 2))
         note = f"root mean square of effects less the {name}'s, over deviations"
         scores = [(f"{prefix}_effect_error", error, f"all 0: {baseline:.4f}", note)]
-        is_inside = np.abs(errors) <= contrasts.WIDTH * result.errors[tested]
+        is_inside = np.abs(errors) <= result.width * result.errors[tested]
         note = f"share of 95% intervals that contain the {name}'s effect"
         coverage = float(np.mean(is_inside))
         return [*scores, (f"{prefix}_coverage", coverage, "nominal 0.95", note)]

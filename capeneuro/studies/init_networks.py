@@ -13,15 +13,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from capeneuro.config.errors import ConfigError, some
-from capeneuro.data import cifti, files, nifti
-from capeneuro.data.tables import open_texts
+from capeneuro.config.sections import is_cifti
+from capeneuro.data import beside, cifti, derivatives, files, nifti
+from capeneuro.data.tables import as_whole_number, open_texts
 from capeneuro.studies import init_from_folders, surface
-from capeneuro.studies.init_from_folders import Design
+from capeneuro.studies.init_from_folders import Design, SiteFolder
 
 MAPS = "config/template.nii.gz"
 TABLE = "config/networks.tsv"
 # Columns of tables of public templates, the first that is there.
-NAME = ("name", "label", "peak_aal", "region")
+NAME = ("name", "label", "peak_aal", "region", "network")
 DOMAIN = ("domain", "network", "family", "yeo7", "best_yeo7")
 # Columns of tables of people that often tell groups.
 GROUP = ("group", "diagnosis", "dx", "patient", "sex", "gender")
@@ -101,11 +102,8 @@ def _with_names(path: Path | None, table: Path) -> Template:
             f"--template: {table}: must have rows of networks with a column "
             f"{' or '.join(NAME)}; it has {some(rows.columns)}"
         )
-    if n_maps is not None and len(rows) != n_maps:
-        raise ConfigError(
-            f"--template: {table}: must have a row for each of {n_maps} maps, has "
-            f"{len(rows)}"
-        )
+    if n_maps is not None:
+        rows = _in_order(rows, n_maps, table)
     if path is None:
         labels = rows[name].tolist()
     elif n_maps is not None:
@@ -125,6 +123,26 @@ def _with_names(path: Path | None, table: Path) -> Template:
         for text, label in zip(names, labels, strict=True)
     ]
     return Template(path, table, names, domains, labels)
+
+
+def _in_order(rows: Any, n_maps: int, table: Path) -> Any:
+    """Rows of a template's table in the order of its maps, by their `index`."""
+    if len(rows) != n_maps:
+        raise ConfigError(
+            f"--template: {table}: must have a row for each of {n_maps} maps, has "
+            f"{len(rows)}"
+        )
+    if "index" not in rows:
+        return rows
+    index = [as_whole_number(cell) for cell in rows["index"]]
+    for first in (0, 1):
+        order = [str(first + k) for k in range(n_maps)]
+        if sorted(index) == sorted(order):
+            return rows.iloc[[index.index(number) for number in order]]
+    raise ConfigError(
+        f"--template: {table}: index: must number the {n_maps} maps from 1, or from 0, "
+        f"each once, got {some(index)}"
+    )
 
 
 def write(
@@ -165,7 +183,22 @@ def write(
     _copy(networks, folder)
     n, n_domains = len(networks.names), len(set(networks.domains))
     lines.append(f"  networks: {n} of {template}, in {n_domains or 'no'} domains")
-    return lines, [*todo, *_decisions(groups, tables)]
+    if init_from_folders.TO_DECIDE in (folder / "config/config.yaml").read_text():
+        todo.append(
+            f"put a public mask in the images' space at {init_from_folders.TO_DECIDE} "
+            "(space.mask); docs/derivatives.md makes one"
+        )
+    todo += [text for site in folders if (text := _without_time(site))]
+    return lines, [*dict.fromkeys(todo), *_decisions(groups, tables)]
+
+
+def _without_time(site: SiteFolder) -> str:
+    """Decision about a site whose repetition time is not known; empty: it is."""
+    people = derivatives.find_runs(site.site)
+    runs = next(iter(people.values()))
+    if any(map(is_cifti, runs)) or beside.one_time(runs, site.site)[0] is not None:
+        return ""
+    return f"write repetition_time [s] into config/sites/{site.name}.yaml"
 
 
 def _copy(template: Template, folder: Path) -> None:
@@ -280,10 +313,13 @@ def _space(template: Template, design: Design) -> str:
     if template.image is None:
         return f"space:\n  mask: {design.mask}\n  basis: parcels"
     basis = "atlas" if _is_atlas(template) else "template"
+    mask, why = design.mask, design.why_mask
+    if mask == "computed":
+        mask, why = init_from_folders.TO_DECIDE, "DECIDE: a mask in the images' space"
     return f"""\
 space:
-  # {design.why_mask[0].upper() + design.why_mask[1:]}.
-  mask: {design.mask}
+  # {why[0].upper() + why[1:]}.
+  mask: {mask}
   basis: {basis}
   basis_file: {MAPS}
   # Images on another grid than the mask's are resampled; false: refused.

@@ -64,7 +64,11 @@ def write_maps(
     folder, mask = study.results, shape.courses.mask
     common = {**metadata, "Networks": names}
     for file, values, text in (
-        (MAPS, template @ weights, "Mean map of each network, over its mean square"),
+        (
+            MAPS,
+            template @ weights,
+            "The template times people's mean weights on it",
+        ),
         (DEVIATIONS, template @ (weights - np.eye(len(names))), "Less the template's"),
     ):
         nifti.write_maps(folder / file, values, mask, {"Description": text, **common})
@@ -76,7 +80,9 @@ def figures(study: ContrastConfig, shape: Shape, result: Contrasts) -> list[Figu
         return []
     names = measures.networks(shape.courses.domains)
     images = map_files(study, shape)
-    how = "people's mean" if study.arm == "non-private" else "drawn to the template"
+    how = "in the span of the template"
+    if study.arm != "non-private":
+        how += ", drawn to it for its noise"
     return _state_figures(shape, result, names) + [
         plots.map_figure(study.results / MAPS, k, f"{name}: map of the group, {how}")
         for k, name in enumerate(names if images else [])
@@ -94,12 +100,13 @@ def _state_figures(shape: Shape, result: Contrasts, names: list[str]) -> list[Fi
     for name, mean, error, centroid in zip(
         states.names, means, errors, states.centroids, strict=True
     ):
-        low, high = np.clip(mean + contrasts.WIDTH * error * np.array([-1, 1]), 0, 1)
+        low, high = np.clip(mean + result.width * error * np.array([-1, 1]), 0, 1)
         draw = partial(
             plots.between_networks,
             names,
             measures.square(centroid, domains),
             label="connectivity of the public state",
+            largest=float(np.abs(states.centroids).max()),
             families=shape.courses.families,
         )
         title = f"State {name}: people are nearest to it {mean:.0%} of the time (95% "

@@ -13,7 +13,7 @@ from capeneuro.config.errors import ConfigError, check_all, some
 from capeneuro.config.rows import MeasuresOptions, RowStudy
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import StudyConfig
-from capeneuro.data import basis, beside, cleaning, eeg, files, measures, nifti, rows
+from capeneuro.data import basis, beside, cleaning, eeg, files, nifti, rows
 from capeneuro.data.rows import Person, Shape
 from capeneuro.persons.constrained_ica import GuidedOptions
 from capeneuro.persons.measures import PersonCourses, by_components, measured
@@ -142,9 +142,15 @@ def _of_runs(
         motion = np.concatenate([cleaning.motion(run) for run in runs])
         networks = person_networks(X, template, t_r, options, lengths, motion=motion)
         if notes is not None:
-            names = measures.course_names(courses.domains)
             row = write_person(
-                notes.folder, name, networks, names, courses.mask, t_r, options
+                notes.folder,
+                name,
+                networks,
+                courses.names,
+                courses.mask,
+                lengths,
+                t_r,
+                options,
             )
             notes.qualities.append(row)
         person = PersonCourses(networks.S, t_r, lengths, networks.maps, template)

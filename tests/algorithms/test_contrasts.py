@@ -18,6 +18,7 @@ from contrast_rows import (
 )
 
 from capeneuro.algorithms import contrasts, designs, verdicts
+from capeneuro.algorithms.confidence import WIDTH
 from capeneuro.algorithms.outcomes import Outcomes
 from capeneuro.federation.mechanism import Release
 from capeneuro.privacy.contrasts import REACH
@@ -95,7 +96,7 @@ def draws(n: int, R: np.ndarray, known: bool = True, told: float = 1.0, **odd):
 )
 def test_intervals_hold_what_is_true_among_sites_that_differ(rng, odd):
     errors, together = draws(40, correlations(D, rng), **odd)
-    held = np.mean(np.abs(errors) < contrasts.WIDTH)
+    held = np.mean(np.abs(errors) < WIDTH)
     assert 0.92 < held < 0.995
     assert np.median(together) < 0.01  # half of the outcomes differ
 
@@ -123,7 +124,7 @@ def test_means_drawn_to_public_ones_are_nearer_to_the_truth(rng):
 
 def test_intervals_fail_where_less_noise_is_told(rng):
     errors, _ = draws(40, correlations(D, rng), told=0.2)
-    assert np.mean(np.abs(errors) < contrasts.WIDTH) < 0.9
+    assert np.mean(np.abs(errors) < WIDTH) < 0.9
 
 
 def test_effects_are_as_precise_as_foretold(rng):

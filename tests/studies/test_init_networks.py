@@ -5,6 +5,7 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 import pytest
+import scipy
 import yaml
 from tiny_study import command
 
@@ -88,6 +89,18 @@ def test_from_folders_to_the_report_by_two_commands(study, capsys):
 
 
 TABLE = "group_desc-contrast_table.tsv"
+
+
+def test_degrees_of_freedom_count_the_constants_of_all_sites(study):
+    """Else half of studies of so few people named a difference."""
+    assert command("run", CONFIG) == 0
+    path = load.load_study(CONFIG).results / "group_desc-contrast_effects.npz"
+    arrays = files.read_arrays(path)
+    assert arrays["degrees"] == 12 - 1 - 3
+    table = files.read_table(path.with_name(TABLE))
+    _, _, effect, error, low, *_ = next(row for row in table if row[0] != "mean")
+    width = (float(effect) - float(low)) / float(error)
+    assert width == pytest.approx(scipy.stats.t.isf(0.025, 8), rel=1e-3)
 
 
 def test_occupancies_are_shares_and_rows_are_read_once(study, monkeypatch):
@@ -193,6 +206,42 @@ def test_a_template_without_names_is_refused(consortium, tmp_path, table, said, 
 def test_templates_by_name_need_their_package(tmp_path, capsys):
     with pytest.raises(init_networks.ConfigError, match="capeneuro-atlases"):
         init_networks.find_template("smith10")
+
+
+def test_maps_have_the_names_that_their_index_says(tmp_path):
+    image = nib.Nifti1Image(np.ones((3, 3, 3, 3), "f4"), np.eye(4))
+    nib.save(image, tmp_path / "t.nii.gz")
+    for index in ("0 2 1", "1 3 2"):
+        rows = zip(index.split(), "acb", strict=True)
+        lines = "".join(f"{k}\t{name}\n" for k, name in rows)
+        (tmp_path / "t.tsv").write_text(f"index\tname\n{lines}")
+        template = init_networks.find_template(str(tmp_path / "t.nii.gz"))
+        assert template.names == ["a", "b", "c"]
+    (tmp_path / "t.tsv").write_text("index\tname\n1\ta\n1\tb\n3\tc\n")
+    with pytest.raises(init_networks.ConfigError, match="from 1, or from 0, each once"):
+        init_networks.find_template(str(tmp_path / "t.nii.gz"))
+
+
+def test_a_template_elsewhere_is_refused(study, capsys):
+    image = nib.load("config/template.nii.gz")
+    nib.save(nib.Nifti1Image(image.get_fdata(), np.eye(4)), "config/template.nii.gz")
+    assert command("validate", CONFIG) == 2
+    assert "is it in the mask's space?" in capsys.readouterr().err
+
+
+def test_maps_of_means_over_domains_are_refused_at_once(study, capsys):
+    edit("measures", ["connectivity", "maps"])
+    columns = {"file": "config/networks.tsv", "column": "domain"}
+    edit("domains", columns)
+    assert command("validate", CONFIG) == 2
+    assert "maps needs a network for each map" in capsys.readouterr().err
+    # Files of people have the names of maps, not of their domains.
+    edit("measures", ["connectivity"])
+    assert command("prepare", CONFIG, "--site", "site-1") == 0
+    folder = load.load_study(CONFIG).private("site-1") / "networks"
+    (table,) = folder.glob("sub-001/func/*_timeseries.tsv")
+    assert table.read_text().splitlines()[0].split("\t") == NAMES
+    assert (folder / "dataset_description.json").is_file()
 
 
 def test_names_that_occur_twice_are_told_apart(tmp_path):
