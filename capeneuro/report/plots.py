@@ -232,6 +232,71 @@ def between_networks(
     return figure
 
 
+def connectogram(
+    names: Sequence[str],
+    families: Sequence[str],
+    values: np.ndarray,
+    shown: np.ndarray,
+    title: str = "",
+) -> Figure:
+    """Draw pairs of networks as lines across a circle, on which domains lie together.
+
+    Parameters
+    ----------
+    names
+        Of R networks.
+    families
+        Domain of each; none: networks stand as they come.
+    values
+        Symmetric, (R, R): colours of lines.
+    shown
+        Pairs that are drawn, (R, R).
+    title
+        Drawn above.
+    """
+    families = list(families) or [""] * len(names)
+    blocks = list(dict.fromkeys(families))
+    order = sorted(range(len(names)), key=lambda k: blocks.index(families[k]))
+    angle_of = {k: 2 * np.pi * i / len(order) for i, k in enumerate(order)}
+    figure, axis = plt.subplots(figsize=(5.0, 5.0), layout="constrained")
+    axis.set_aspect("equal")
+    axis.axis("off")
+    axis.set_title(title, fontsize=10)
+    largest = float(np.abs(values[shown]).max(initial=0.0)) or 1.0
+    colors = plt.get_cmap("RdBu_r")
+    rows, columns = np.nonzero(np.triu(shown, 1))
+    steps = np.linspace(0, 1, 40)[:, None]
+    for a, b in zip(rows, columns, strict=True):
+        ends = [np.array([np.cos(angle_of[k]), np.sin(angle_of[k])]) for k in (a, b)]
+        # A curve towards the middle [Bezier].
+        curve = (1 - steps) ** 2 * ends[0] + steps**2 * ends[1]
+        color = colors(0.5 + 0.5 * values[a, b] / largest)
+        axis.plot(*curve.T, color=color, lw=2.0)
+    for k, angle in angle_of.items():
+        color = COLORS[blocks.index(families[k]) % len(COLORS)]
+        place = np.array([np.cos(angle), np.sin(angle)])
+        axis.plot(*place, "o", color=color, ms=5)
+        is_left = place[0] < 0
+        axis.text(
+            *(1.06 * place),
+            short(names[k]),
+            rotation=np.degrees(angle) + 180 * is_left,
+            rotation_mode="anchor",
+            ha="right" if is_left else "left",
+            va="center",
+            fontsize=6 if len(names) > 12 else 8,
+            color=color,
+        )
+    axis.set_xlim(-1.7, 1.7)
+    axis.set_ylim(-1.7, 1.7)
+    low, high = values[shown].min(initial=0), values[shown].max(initial=0)
+    figure.set_label(
+        f"circle of {len(names)} networks with a line for each of {len(rows)} pairs, "
+        f"values {low:.2f} to {high:.2f}"
+    )
+    return figure
+
+
 def _separate(axis: plt.Axes, families: Sequence[str]) -> None:
     """Draw lines between networks of different domains."""
     for k in range(1, len(families)):

@@ -252,7 +252,7 @@ class ContrastKind(RowStudyKind):
 
     def summary(self, result: Contrasts) -> list[str]:
         """Summarize the result in words, a line each."""
-        return contrast_lines(result)
+        return contrast_lines(result) + network_results.family_lines(self.shape, result)
 
     # --- tables, maps and report -----------------------------------------------------
 
@@ -278,6 +278,9 @@ class ContrastKind(RowStudyKind):
         files.write_table(self.study.results / TABLE, TABLE_HEADER.split(), rows)
         if self._has_means:
             self._write_means(result)
+        if rows := network_results.family_rows(self.shape, result):
+            path = self.study.results / network_results.FAMILIES
+            files.write_table(path, network_results.FAMILIES_HEADER, rows)
         if network_results.map_files(self.study, self.shape):
             network_results.write_maps(
                 self.study, self.shape, result, self.outcomes.center, metadata
@@ -304,6 +307,9 @@ class ContrastKind(RowStudyKind):
         """List tables of effects and of means, and maps of effects' sizes."""
         maps = [f"{SIZES}.nii.gz"] if self.study.has_maps else []
         maps += network_results.map_files(self.study, self.shape)
+        maps += [network_results.FAMILIES] * bool(
+            network_results.families_of(self.shape)
+        )
         return [TABLE, *([MEANS] if self._has_means else []), *maps]
 
     @property
@@ -372,6 +378,16 @@ class ContrastKind(RowStudyKind):
                 )
                 title = f"{name}: connectivity within and between networks"
                 figures.append(Figure(title, draw))
+                if is_above[i].any():
+                    draw = partial(
+                        plots.connectogram,
+                        networks,
+                        shape.courses.families,
+                        self._between_networks(sizes),
+                        self._between_networks(is_above[i]) > 0,
+                        f"{name}: pairs above noise",
+                    )
+                    figures.append(Figure(f"{name}: pairs of networks", draw))
         return Figures({}, findings, folded, self._group_figures(result))
 
     def _group_figures(self, result: Contrasts) -> list[Figure]:

@@ -7,6 +7,7 @@ import numpy as np
 
 from capeneuro.algorithms import contrasts
 from capeneuro.algorithms.contrasts import Contrasts
+from capeneuro.algorithms.verdicts import LEVEL
 from capeneuro.config.contrast import ContrastConfig
 from capeneuro.data import measures, nifti
 from capeneuro.data.rows import Shape
@@ -14,6 +15,8 @@ from capeneuro.report import plots
 from capeneuro.report.figures import Figure
 
 MAPS = "group_desc-networks_components.nii.gz"
+FAMILIES = "group_desc-contrast_families.tsv"
+FAMILIES_HEADER = ["covariate", "domains", "outcomes", "p", "p_of_all", "verdict"]
 DEVIATIONS = "group_desc-networks_deviations.nii.gz"
 
 
@@ -72,6 +75,52 @@ def write_maps(
         (DEVIATIONS, template @ (weights - np.eye(len(names))), "Less the template's"),
     ):
         nifti.write_maps(folder / file, values, mask, {"Description": text, **common})
+
+
+def families_of(shape: Shape) -> dict[str, np.ndarray]:
+    """Places of outcomes of connectivity by pair of domains; none without domains."""
+    courses = shape.courses
+    if courses is None or not courses.families:
+        return {}
+    place_of = {name: k for k, name in enumerate(shape.names)}
+    places: dict[str, list[int]] = {}
+    pairs, names = measures.pairs(courses.domains), measures.pair_names(courses.domains)
+    blocks = list(dict.fromkeys(courses.families))
+    for pair, name in zip(pairs, names, strict=True):
+        ends = sorted({courses.families[k] for k in pair}, key=blocks.index)
+        if name in place_of:
+            places.setdefault(" - ".join(ends), []).append(place_of[name])
+    return {family: np.array(members) for family, members in places.items()}
+
+
+def family_rows(shape: Shape, result: Contrasts) -> list[list[str]]:
+    """Rows of :data:`FAMILIES_HEADER`: whether anything differs in a pair of domains.
+
+    The least p value of a pair of domains is corrected for its outcomes, and then for
+    all pairs of domains [Bonferroni, twice].
+    """
+    families, rows = families_of(shape), []
+    for k in np.flatnonzero(~result.is_constant & result.is_estimable):
+        for family, places in families.items():
+            of_family = min(1.0, len(places) * float(result.p_values[k, places].min()))
+            of_all = min(1.0, len(families) * of_family)
+            verdict = "differs" if of_all < LEVEL else "not told"
+            cells = [str(len(places)), f"{of_family:.3g}", f"{of_all:.3g}", verdict]
+            rows.append([str(result.names[k]), family, *cells])
+    return rows
+
+
+def family_lines(shape: Shape, result: Contrasts) -> list[str]:
+    """Pairs of domains in which something differs, a line for each covariate."""
+    differing: dict[str, list[str]] = {}
+    for covariate, family, *_, verdict in family_rows(shape, result):
+        if verdict == "differs":
+            differing.setdefault(covariate, []).append(family)
+    n = len(families_of(shape))
+    return [
+        f"{covariate}: something differs in {', '.join(names)}, of {n} pairs of domains"
+        for covariate, names in differing.items()
+    ]
 
 
 def figures(study: ContrastConfig, shape: Shape, result: Contrasts) -> list[Figure]:

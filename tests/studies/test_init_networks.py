@@ -101,6 +101,24 @@ def test_degrees_of_freedom_count_the_constants_of_all_sites(study):
     _, _, effect, error, low, *_ = next(row for row in table if row[0] != "mean")
     width = (float(effect) - float(low)) / float(error)
     assert width == pytest.approx(scipy.stats.t.isf(0.025, 8), rel=1e-3)
+    # Of domains the least p of their pairs, corrected for these and for all domains.
+    rows = files.read_table(path.with_name("group_desc-contrast_families.tsv"))
+    assert len(rows) == 6 * 7 / 2 and sum(int(row[2]) for row in rows) == 190
+    within = next(row for row in rows if row[1] == "visual")
+    pairs = ("lateral visual - posterior visual", "lateral visual - medial visual")
+    pairs += ("posterior visual - medial visual",)
+    least = min(float(row[10]) for row in table if row[0] != "mean" and row[1] in pairs)
+    assert float(within[3]) == pytest.approx(min(1, 3 * least), rel=1e-2)
+    assert float(within[4]) == pytest.approx(min(1, 21 * 3 * least), rel=1e-2)
+
+
+def test_a_circle_has_a_line_for_each_pair_that_is_shown():
+    values, shown = np.arange(16.0).reshape(4, 4), np.zeros((4, 4), bool)
+    shown[0, 2] = shown[2, 0] = shown[1, 3] = shown[3, 1] = True
+    figure = plots.connectogram(list("abcd"), ["x", "y", "x", "y"], values, shown)
+    curves = [line for line in figure.axes[0].lines if len(line.get_xdata()) > 1]
+    assert len(curves) == 2
+    assert "a line for each of 2 pairs" in figure.get_label()
 
 
 def test_occupancies_are_shares_and_rows_are_read_once(study, monkeypatch):
