@@ -40,6 +40,8 @@ from sim import networks
 OUT = Path(__file__).parent
 DELTA, CLIP, COLLUDING = 1e-5, 0.5, 0.3
 SHRUNK = 0.05
+# Networks of the template that are taken alone, too.
+N_FEW = 20
 # Of Fisher's z, where no public people say more.
 MEAN, DEVIATION = 0.3, 0.2
 ABIDE_HEAD = "outcomes people epsilon error_over_public told told_permuted"
@@ -169,8 +171,10 @@ def of_abide(data: Path, draws: int) -> list[list[str]]:
     everybody, domains, _ = abide(data)
     is_public = everybody.site % 2 == 1
     lines = []
+    first = np.array(np.triu_indices(len(domains), 1)) < N_FEW
     for title, y in (
         ("pairs", everybody.y),
+        ("pairs of few", everybody.y[first.all(axis=0)]),
         ("domains", by_domain(everybody.y, domains)),
     ):
         people = everybody._replace(y=y)
