@@ -372,16 +372,31 @@ def findings(verdicts: Verdicts, results: Sequence[Any]) -> list[Any]:
     return [result for result, is_shown in pairs if is_shown]
 
 
+# Rows of a table of results that a page has room for.
+MANY_ROWS = 40
+
+
 def table_of(path: Path, columns: Mapping[str, str]) -> Table:
     """Read a table of results: the explained columns, or without any all columns.
 
-    Rows above the noise come first. Columns ``low`` and ``high`` become one.
+    Rows above the noise come first, and of many those of small p. Columns ``low`` and
+    ``high`` become one.
     """
     head, *rows = (line.split("\t") for line in path.read_text().splitlines())
     columns = columns or dict.fromkeys(head, "")
     if "verdict" in head:
         k = head.index("verdict")
         rows = sorted(rows, key=lambda row: row[k] != ABOVE)
+        if "p" in head and len(rows) > MANY_ROWS:  # of which only the first are shown
+            place = head.index("p")
+            rows = sorted(
+                rows,
+                key=lambda row: (
+                    row[k] != ABOVE,
+                    not row[k],  # nothing is tested
+                    float(row[place]),
+                ),
+            )
     cells = [dict(zip(head, map(_short, row), strict=True)) for row in rows]
     if "low" in columns:
         for row in cells:
