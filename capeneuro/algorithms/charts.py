@@ -86,16 +86,16 @@ def chart(moments: ReleasedMoments, design: Design, number: str, by: str = "") -
     ValueError
         If the number has no knots, or the other covariate no groups.
     """
-    known = {c.name: c for c in design.covariates}
-    if number not in known or not known[number].knots:
+    covariate_of = {c.name: c for c in design.covariates}
+    if number not in covariate_of or not covariate_of[number].knots:
         curves = ", ".join(c.name for c in design.covariates if c.knots)
         raise ValueError(f"{number}: must have knots, as {curves or 'none'} has")
-    if by and (by not in known or not known[by].groups):
+    if by and (by not in covariate_of or not covariate_of[by].groups):
         groups = ", ".join(c.name for c in design.covariates if c.groups)
         raise ValueError(f"{by}: must have groups, as {groups or 'none'} has")
-    knots = known[number].knots
+    knots = covariate_of[number].knots
     values = np.linspace(knots[0], knots[-1], N_VALUES)
-    levels = known[by].groups if by else (0.0,)
+    levels = covariate_of[by].groups if by else (0.0,)
     rows = np.array([_people(design, number, values, by, g) for g in levels])
     fit = moments.fit()
     joined = rows.reshape(-1, len(moments.names)) / scales(fit.effects)
@@ -104,7 +104,7 @@ def chart(moments: ReleasedMoments, design: Design, number: str, by: str = "") -
     return Chart(
         number=number,
         values=values,
-        groups=list(known[by].group_names) if by else [""],
+        groups=list(covariate_of[by].group_names) if by else [""],
         means=(combined.effects + moments.origin).reshape(shape),
         errors=combined.errors.reshape(shape),
         deviations=combined.within_group_sd,

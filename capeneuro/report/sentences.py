@@ -133,7 +133,7 @@ def features(config: StudyConfig) -> str:
         origin = f"the components of stage {of}" if of else "their runs"
         way = WAYS.get(getattr(options, "courses", ""), "")
         is_template = config.space is not None and config.space.basis == "template"
-        way = f", {way}" if way and is_template else ""
+        way = f"; {way}" if way and is_template else ""
         states = getattr(options, "states", None)
         if states is not None:
             seconds = states.window

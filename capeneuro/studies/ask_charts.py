@@ -46,7 +46,7 @@ def answer(
     match: re.Match[str],
     moments: ReleasedMoments,
     outcomes: list[str],
-    kept: np.ndarray | None,
+    design_array: np.ndarray | None,
 ) -> Reply:
     """Answer the question for a chart.
 
@@ -56,7 +56,7 @@ def answer(
         Of :data:`QUESTION`.
     moments, outcomes
         What was released, and names of outcomes.
-    kept
+    design_array
         As of :func:`design_to_keep`; None: no covariate has knots.
 
     Raises
@@ -65,13 +65,13 @@ def answer(
         If the study has no such curve or groups.
     """
     number, by = match["number"], match["by"] or ""
-    if kept is None:
+    if design_array is None:
         raise ConfigError(
             f"question: {number}: must have knots, as no covariate has; give it public "
             "knots in the next study file (contrast.covariates)"
         )
     try:
-        chart = charts.chart(moments, _design(str(kept)), number, by)
+        chart = charts.chart(moments, _design(str(design_array)), number, by)
     except ValueError as error:
         raise ConfigError(f"question: {error}") from None
     return Reply(

@@ -409,7 +409,7 @@ class ContrastKind(RowStudyKind):
         return figures + network_results.figures(self.study, self.shape, result)
 
     def _drawn_means(self, result: Contrasts) -> tuple[np.ndarray, str]:
-        """Means of outcomes as they are drawn, and what they are in words."""
+        """Means of outcomes as they are drawn, and a caption for them."""
         if self._has_means:
             means = contrasts.shrunk_means(result, self.outcomes.center)
             return means, "mean, shrunk to the public one for its noise"

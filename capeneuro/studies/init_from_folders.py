@@ -39,6 +39,7 @@ MASK = "config/mask.nii.gz"
 CLEANING: dict[str, Any] = {"standardize": "zscore", "max_constant_voxels": 0.2}
 # The user puts a mask here where none could be made.
 TO_DECIDE = "data/mask.nii.gz"
+SOURCE = "arithmetic of z-scores, and the rules of capeneuro init"
 # Motion parameters that all versions of fMRIPrep write.
 MOTION = [f"{kind}_{axis}" for kind in ("trans", "rot") for axis in "xyz"]
 
@@ -481,14 +482,6 @@ def study_text(
     protocol: tuple[int | None, int | None],
 ) -> str:
     """Text of a study file with the keys that need a decision."""
-    people, volumes = ("null" if n is None else n for n in protocol)
-    private = kind == "private"
-    arm = "cape" if private else "non-private"
-    why = (
-        "noise that cancels at the aggregator protects every person"
-        if private
-        else f"{kind} data need no noise; `cape` protects every person"
-    )
     options = design.cleaning
     columns = (
         f"[{', '.join(options.confounds)}]" if options.confounds == MOTION else "[]"
@@ -546,13 +539,27 @@ pca:
   norm_bound: {bound:.3g}
   # A person's second moment; 1 / sqrt(n_components) if so many networks were all.
   clip: {n_components**-0.5:.2g}
+{ending_text(kind, protocol, SOURCE)}\
+"""
+
+
+def ending_text(kind: str, protocol: tuple[int | None, int | None], source: str) -> str:
+    """Text of the last keys of a study file: the protocol's numbers and the promise."""
+    people, volumes = ("null" if n is None else n for n in protocol)
+    arm = "cape" if kind == "private" else "non-private"
+    why = (
+        "noise that cancels at the aggregator protects every person"
+        if kind == "private"
+        else f"{kind} data need no noise; `cape` protects every person"
+    )
+    return f"""\
 expected:
   # DECIDE, if data are private: numbers of the study's protocol, for the forecast.
   # People at all sites together; volumes of one person, whom nobody counts.
   people: {people}
   volumes: {volumes}
 # Where these numbers come from; private data need this line.
-source: arithmetic of z-scores, and the rules of capeneuro init
+source: {source}
 
 # {why}.
 arm: {arm}

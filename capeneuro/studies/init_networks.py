@@ -172,11 +172,13 @@ def write(
     found_tables = [find_people(source) for source in sources]
     tables = [table for table in found_tables if table is not None]
     groups = find_groups(tables) if len(tables) == len(sources) else {}
+    # Privacy: values of private tables go into no file; the protocol says them.
+    stated = {} if kind == "private" else groups
     folders = [
         site._replace(people=table and Path(os.path.relpath(table, folder)))
         for site, table in zip(folders, found_tables, strict=True)
     ]
-    text_of = partial(study_text, networks, groups)
+    text_of = partial(study_text, networks, stated)
     lines, todo = init_from_folders.write_study(
         folder, folders, kind, protocol, text_of
     )
@@ -189,7 +191,7 @@ def write(
             "(space.mask); docs/derivatives.md makes one"
         )
     todo += [text for site in folders if (text := _without_time(site))]
-    return lines, [*dict.fromkeys(todo), *_decisions(groups, tables)]
+    return lines, [*dict.fromkeys(todo), *_decisions(stated, groups, tables)]
 
 
 def _without_time(site: SiteFolder) -> str:
@@ -249,8 +251,6 @@ def study_text(
     protocol: tuple[int | None, int | None],
 ) -> str:
     """Text of a study file of networks with the keys that need a decision."""
-    people, volumes = ("null" if n is None else n for n in protocol)
-    arm = "cape" if kind == "private" else "non-private"
     by_domain = bool(template.domains) and len(template.names) > MOST_NETWORKS
     column = "domain" if by_domain else "network"
     families = "domain" if template.domains and not by_domain else "null"
@@ -286,21 +286,7 @@ contrast:
   # Public covariance and means of these outcomes, of other people, lower the noise and
   # give the mean connectivity of the group: capeneuro prior makes such a table.
   covariance: null
-expected:
-  # DECIDE, if data are private: numbers of the study's protocol, for the forecast.
-  people: {people}
-  volumes: {volumes}
-# Where these numbers come from; private data need this line.
-source: the rules of capeneuro init
-
-arm: {arm}
-budget:
-  # What everybody is promised for the whole study: 1 to 2 is strong, 10 is weak.
-  epsilon: 2.0
-  # Well below one over the number of people.
-  delta: 1.0e-5
-  unit: subject
-  relation: replace-one
+{init_from_folders.ending_text(kind, protocol, "the rules of capeneuro init")}\
 """
 
 
@@ -361,9 +347,11 @@ def _covariates(groups: dict[str, list[str]]) -> str:
     return "\n".join([*lines, "    # age: {mean: 40, deviation: 12}"])
 
 
-def _decisions(groups: dict[str, list[str]], tables: list[Path]) -> list[str]:
+def _decisions(
+    stated: dict[str, list[str]], groups: dict[str, list[str]], tables: list[Path]
+) -> list[str]:
     """Decisions that only the user can make."""
-    if groups:
+    if stated:
         return []
     if not tables:
         return [
@@ -371,7 +359,9 @@ def _decisions(groups: dict[str, list[str]], tables: list[Path]) -> list[str]:
             "the site files, and contrast.covariates into the study file"
         ]
     columns: Any = open_texts(tables[0]).columns
-    return [
-        f"write contrast.covariates into the study file; {tables[0]} has "
-        f"{some(columns)}"
-    ]
+    line = f"write contrast.covariates into the study file; {tables[0]} has "
+    line += some(columns)
+    if groups:
+        line += ", with groups that the protocol has to state: "
+        line += "; ".join(f"{c} {', '.join(g)}" for c, g in groups.items())
+    return [line]

@@ -535,24 +535,25 @@ class RowStudyKind(StudyKind):
         study, result = self.study, self.read_result()
         people = find_people(study, one_site(sites, site), self.shape)
         site_index, rows = names(study, sites).index(site), []
-        read_row = self._stored_rows(site) or reader(study, self.shape, sites[site])
+        stored = self._stored_rows(site)
+        read_row = reader(study, self.shape, sites[site])
         for name, person in progress.bar(people.items(), f"reconstruct {site}"):
+            x = stored[name] if name in stored else read_row(person)
             values = self.describe_people(
-                result, read_row(person), person.beside[:, None], site_index
+                result, x, person.beside[:, None], site_index
             )[:, 0]
             cells = (f"{value:.6g}" for value in (*person.beside, *values))
             rows.append([name, *cells])
         header = ["participant_id", *study.beside, *self.people_columns()]
         files.write_table(study.private(site) / self.site_files[0], header, rows)
 
-    def _stored_rows(self, site: str) -> Callable[[Person], np.ndarray] | None:
-        """Rows that `prepare` kept since they take long; None: read them again."""
+    def _stored_rows(self, site: str) -> Mapping[str, np.ndarray]:
+        """Rows of people that `prepare` kept, since they take long; empty: none."""
         path = self.study.private(site) / ROWS
         if not self._keeps_rows or not path.is_file():
-            return None
+            return {}
         stored = files.Features(path)
-        is_current = stored.layout == self.layout
-        return (lambda person: stored[person.name]) if is_current else None
+        return stored if stored.layout == self.layout else {}
 
     @property
     def _keeps_rows(self) -> bool:

@@ -221,6 +221,18 @@ def test_a_template_without_names_is_refused(consortium, tmp_path, table, said, 
     assert said in capsys.readouterr().err
 
 
+def test_groups_of_private_people_go_into_no_file(consortium, tmp_path, capsys):
+    sites = [str(consortium / f"site-{k}") for k in (1, 2, 3)]
+    template = str(consortium / "template.nii.gz")
+    options = ["--kind", "networks", "--template", template]
+    new = tmp_path / "new"
+    assert command("init", str(new), *options, "--from", *sites) == 0
+    text = "".join(path.read_text() for path in new.rglob("*.yaml"))
+    assert "control" not in text and "DECIDE: yours" in text
+    # Who begins the study sees them, and takes them from the protocol.
+    assert "group control, patient" in capsys.readouterr().out
+
+
 def test_templates_by_name_need_their_package(tmp_path, capsys):
     with pytest.raises(init_networks.ConfigError, match="capeneuro-atlases"):
         init_networks.find_template("smith10")
