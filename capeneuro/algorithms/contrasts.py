@@ -844,6 +844,7 @@ def fitted(
     most = (MOST_EXPLAINED if tau else 1.0) * sums.squares
     residual = sums.squares - np.clip(explained, 0, most)
     scale = scipy.sparse.diags_array(np.sqrt(residual / public.covariance.diagonal()))
+    within, back = scale @ public.covariance @ scale, outcomes.inverse @ public.undone
     fit = Fit(
         effects=effects,
         outcomes=outcomes,
@@ -856,9 +857,15 @@ def fitted(
         b=b / weight,
         estimates=np.zeros(0),
         square=np.zeros(0),
-        within=scale @ public.covariance @ scale,
+        within=within,
         within_unclipped=scale @ public.unclipped @ scale,
         between=between,
+        back=back,
+        variances=_Variances(
+            noise=(back * back).sum(axis=1),
+            within=_variances(back, within),
+            between=_variances(back, between),
+        ),
         tau=tau,
         n_units=N,
         degrees=degrees,
@@ -873,7 +880,7 @@ def fitted(
     lost = clip_bias(effects, outcomes, public, c if tau else np.inf, b, real)
     b, estimates = b - lost, estimates - lost @ fit.back.T
     constant = np.array([e.is_constant for e in effects])
-    site = _variances(fit.back, between)
+    site = fit.variances.between
     if centers is None:
         square[constant] += site
     else:
@@ -904,6 +911,10 @@ class Fit:
     within, within_unclipped, between
         Covariances of T y within groups, as people count and as they are, and of the
         differences of sites, (d, d).
+    back
+        From T y, as people count, back to outcomes, (d, d).
+    variances
+        Of outcomes, by what moves them.
     tau, n_units, degrees
         Noise in a coordinate of the release, people, and people beyond covariates.
     real
@@ -924,15 +935,12 @@ class Fit:
     within: Matrix
     within_unclipped: Matrix
     between: np.ndarray
+    back: Matrix
+    variances: "_Variances"
     tau: float
     n_units: int
     degrees: int
     real: np.ndarray | float = 0.0
-
-    @property
-    def back(self) -> Matrix:
-        """From T y, as people count, back to outcomes, (d, d)."""
-        return self.outcomes.inverse @ self.sums.public.undone
 
     @property
     def is_constant(self) -> np.ndarray:
@@ -947,16 +955,16 @@ class Fit:
         joined
             A row for each combination, (m, p).
         """
-        rows, back = joined @ self.A, self.back
+        rows, variances = joined @ self.A, self.variances
         weight = self.sums.clip_weight
         of_noise = np.sum(rows**2, axis=1) * (self.tau / weight) ** 2
         of_people = np.maximum(np.diag(rows @ self.of_z @ rows.T), 0)
         of_people = of_people / self.degrees / weight**2
         apart = (rows @ self.J - joined)[:, self.is_constant]
         of_sites = np.sum(apart**2, axis=1)
-        noise = np.outer(of_noise, (back * back).sum(axis=1))
-        noise += np.outer(of_sites, _variances(back, self.between))
-        sampling = np.outer(of_people, _variances(back, self.within))
+        noise = np.outer(of_noise, variances.noise)
+        noise += np.outer(of_sites, variances.between)
+        sampling = np.outer(of_people, variances.within)
         return _Spread(noise, sampling, of_noise, of_people, of_sites)
 
     def covariances(self, joined: np.ndarray) -> np.ndarray:
@@ -967,7 +975,7 @@ class Fit:
         joined
             A row for each combination, (m, p).
         """
-        rows, back, weight = joined @ self.A, self.back, self.sums.clip_weight
+        rows, weight = joined @ self.A, self.sums.clip_weight
         of_noise = rows @ rows.T * (self.tau / weight) ** 2
         of_people = rows @ self.of_z @ rows.T / self.degrees / weight**2
         apart = (rows @ self.J - joined)[:, self.is_constant]
@@ -976,9 +984,9 @@ class Fit:
         moved = (rows[:, None] * rows[None]) @ self.of_J
         moved = moved * ~(is_part[:, None] | is_part[None])
         return (
-            _times((back * back).sum(axis=1), of_noise)
-            + _times(_variances(back, self.within), of_people)
-            + _times(_variances(back, self.between), apart @ apart.T)
+            _times(self.variances.noise, of_noise)
+            + _times(self.variances.within, of_people)
+            + _times(self.variances.between, apart @ apart.T)
             + np.einsum("mnk,kd->dmn", moved, self.square)
         )
 
@@ -1128,6 +1136,14 @@ def _times(factors: np.ndarray, matrix: np.ndarray) -> np.ndarray:
 def _variances(M: Matrix, S: Matrix) -> np.ndarray:
     """Variance of each number of M y, where S is the covariance of y."""
     return ((M @ S) * M).sum(axis=1)
+
+
+class _Variances(NamedTuple):
+    """Variances of the d outcomes by noise, people and sites, in units of each."""
+
+    noise: np.ndarray
+    within: np.ndarray
+    between: np.ndarray
 
 
 class _Spread(NamedTuple):

@@ -115,18 +115,32 @@ class Outcomes:
         """
         if not self.has_covariance:
             return self._clipped_alike(c, weight)
+        if weight is not None:
+            return self._clipped_by_draws(c, weight)
+        if c not in self._of_public_weight:
+            self._of_public_weight[c] = self._clipped_by_draws(c, None)
+        return self._of_public_weight[c]
+
+    @cached_property
+    def _of_public_weight(self) -> dict[float, "Clipped"]:
+        """Results of :meth:`clipped` at the public weight, by clip."""
+        return {}
+
+    def _clipped_by_draws(self, c: float, weight: float | None) -> "Clipped":
+        """The same by draws along the axes of the public covariance."""
         V, values, factors = self.axes
         values = factors**2 * values
-        g = np.random.default_rng(0).standard_normal((N_DRAWS, len(values)))
-        y = g * np.sqrt(np.maximum(values, 0))
-        norms = np.linalg.norm(y, axis=1)
+        y2 = np.random.default_rng(0).standard_normal((N_DRAWS, len(values)))
+        y2 *= np.sqrt(np.maximum(values, 0))
+        y2 *= y2  # in place: large with many outcomes
+        squares = y2.sum(axis=1)
+        norms = np.sqrt(squares)
         scale = _scale(norms, c, weight)
         w = np.minimum(1, c / (scale * norms))
-        u2 = (y / norms[:, None]) ** 2
         # In these coordinates both are diagonal, but for the error of the draws.
-        lost = (w * (w < 1)) @ u2 / w.sum()
+        lost = (w * (w < 1) / squares) @ y2 / w.sum()
         # Over what the same draws have unclipped, so that their error is in neither.
-        shares = (w**2) @ y**2 / np.maximum(np.sum(y**2, 0), TINY)
+        shares = (w**2) @ y2 / np.maximum(np.sum(y2, 0), TINY)
         covariance = V * (scale**2 * values * shares) @ V.T
         undone, unclipped = V / (1 - lost) @ V.T, scale**2 * self.typical
         return Clipped(float(w.mean()), undone, covariance, unclipped)
@@ -185,7 +199,7 @@ def clip_bias(
 
     Of the estimated effects b the share ``real`` is above noise.
     """
-    if not np.isfinite(c):
+    if not np.isfinite(c) or not np.any(b):  # as in a forecast
         return np.zeros_like(b)
     rng, p, n = np.random.default_rng(1), len(effects), N_DRAWS
     constant = np.array([e.is_constant for e in effects])
@@ -203,12 +217,13 @@ def clip_bias(
     z = x * (ratio * [e.weight for e in effects])[:, None]
     # In the coordinates of the axes, in which undoing a clip is one matrix, too.
     undone = axes.T @ (public.undone @ axes)
+    redone = np.linalg.inv(undone).T
     b, extra = b @ axes, 0.0
     B = real[:, None] * b @ undone.T
     for _ in range(N_PASSES):
-        mean = B.T @ x
-        # |mean + a e|^2, for the scale a at which people weigh as much as they do.
-        mm, me = (np.sum(mean * v, axis=0) for v in (mean, e))
+        # |B'x + a e|^2, for the scale a at which people weigh as much as they do; no
+        # further matrix of all outcomes and people is made.
+        mm, me = np.sum(x * (B @ B.T @ x), axis=0), np.sum(x * (B @ e), axis=0)
         of_scale = mm + 2 * SCALES[:, None] * me + SCALES[:, None] ** 2 * squares
         means = _weights(of_scale, c).mean(axis=1)
         a = float(np.interp(-public.clip_weight, -means, SCALES))
@@ -216,11 +231,10 @@ def clip_bias(
             _weights(v, c) for v in (mm + 2 * a * me + a**2 * squares, a**2 * squares)
         )
         # Less what the same draws have without effects.
-        estimate, null = (
-            np.linalg.pinv(z @ (v * x).T) @ (z @ (v * y).T)
-            for v, y in ((w, mean + a * e), (alone, a * e))
-        )
-        extra = estimate - null - B @ np.linalg.inv(undone).T
+        J, J_alone = (z * w @ x.T, z * alone @ x.T)
+        estimate = np.linalg.pinv(J) @ (J @ B + a * (z * w @ e.T))
+        null = np.linalg.pinv(J_alone) @ (a * (z * alone @ e.T))
+        extra = estimate - null - B @ redone
         B = real[:, None] * (b - extra) @ undone.T
     return extra @ axes.T
 
@@ -247,9 +261,9 @@ def _normal_people(
     d = len(outcomes.center)
     if outcomes.has_covariance:
         V, values, scale = outcomes.axes
-        e = scale * np.sqrt(np.maximum(values, 0))
-        along = e[:, None] * rng.standard_normal((d, n))
-        return _NormalPeople(V, along, np.sum(along**2, axis=0))
+        along = rng.standard_normal((d, n))
+        along *= (scale * np.sqrt(np.maximum(values, 0)))[:, None]
+        return _NormalPeople(V, along, np.einsum("ij,ij->j", along, along))
     axes, _ = np.linalg.qr(b.T)
     k = axes.shape[1]
     along = rng.standard_normal((k, n)) / d**0.5

@@ -98,15 +98,16 @@ def random_sites(moments: ReleasedMoments) -> RandomSites:
     moment = fit.sums.zy / weight @ fit.back.T  # in the unit of outcomes, (p, d)
     lost = fit.A @ moment - fit.estimates  # by the clip
     # Constants unshrunk, and what noise and people make of them.
-    unshrunk = replace(fit, A=_unshrunk(fit), between=0 * fit.between)
+    variances = fit.variances._replace(between=0 * fit.variances.between)
+    unshrunk = replace(fit, A=_unshrunk(fit), variances=variances)
     joined = (np.eye(p) / scale.T)[is_constant]
     constants, errors_of = joined @ unshrunk.A @ moment, unshrunk.covariances(joined)
     between = np.array(
         [_variance_between(a, V) for a, V in zip(constants.T, errors_of, strict=True)]
     )
     # Variances of a moment by noise, and by people in units of their share.
-    of_noise = np.sum(fit.back**2, axis=1) * (fit.tau / weight) ** 2
-    of_people = np.sum((fit.back @ fit.within) * fit.back, axis=1)
+    of_noise = fit.variances.noise * (fit.tau / weight) ** 2
+    of_people = fit.variances.within
     of_people = of_people / fit.degrees / weight**2
     effects, errors = np.zeros((2, *moment.shape))
     for j, t2 in enumerate(between[:, 0]):

@@ -115,6 +115,9 @@ class ContrastKind(RowStudyKind):
         """Public mean and covariance of the outcomes."""
         shape, covariance = self.shape, self.study.contrast.covariance
         if covariance is not None:
+            names, tabulated = self._tabulated
+            if list(shape.names) == names:
+                return tabulated
             return Outcomes(*tables_of.covariance(covariance, shape.names))
         bound = self.study.rows.norm_bound
         filled = FILL if bound is None else bound / len(shape.names) ** 0.5
@@ -471,13 +474,21 @@ class ContrastKind(RowStudyKind):
 
     def _outcomes_of_size(self, n: int) -> Outcomes:
         """Pick n of the public outcomes, evenly spaced."""
-        covariance = self.study.contrast.covariance
-        if covariance is None:
+        if self.study.contrast.covariance is None:
             return Outcomes(np.zeros(n), np.ones(n))
-        table = tables_of.open_table(covariance, dtype={"feature": str})
-        names = table["feature"].tolist()
-        picked = np.linspace(0, len(names) - 1, min(n, len(names))).astype(int)
-        return Outcomes(*tables_of.covariance(covariance, [names[i] for i in picked]))
+        names, outcomes = self._tabulated
+        if n >= len(names):
+            return outcomes
+        picked = np.linspace(0, len(names) - 1, n).astype(int)
+        covariance = outcomes.covariance[np.ix_(picked, picked)]
+        return Outcomes(outcomes.center[picked], covariance)
+
+    @cached_property
+    def _tabulated(self) -> tuple[list[str], Outcomes]:
+        """Names and public numbers of all outcomes in the table of their covariance."""
+        path = self.study.contrast.covariance
+        names = tables_of.open_table(path, dtype={"feature": str})["feature"].tolist()
+        return names, Outcomes(*tables_of.covariance(path, names))
 
 
 def _title(effect: Effect, outcome: str) -> str:
