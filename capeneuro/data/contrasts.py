@@ -68,11 +68,22 @@ def _number(path: Path, row: Mapping[str, Any], column: str) -> float:
     return value
 
 
-def covariance(path: Path, names: list[str]) -> tuple[np.ndarray, np.ndarray]:
+def covariance(
+    path: Path, names: list[str] | None = None
+) -> tuple[list[str], np.ndarray, np.ndarray]:
     """Public means of outcomes and how they vary together, in the order of names.
+
+    Parameters
+    ----------
+    path
+        The table.
+    names
+        Outcomes that are read; None: all of the table.
 
     Returns
     -------
+    names : list of str
+        Of the d outcomes.
     mean : numpy.ndarray
         Shape (d,).
     covariance : numpy.ndarray
@@ -84,7 +95,10 @@ def covariance(path: Path, names: list[str]) -> tuple[np.ndarray, np.ndarray]:
         If an outcome is missing, or it is no covariance.
     """
     table = open_table(path, dtype={"feature": str})
-    check_columns(path, table, ["feature", "mean", *names], "")
+    check_columns(path, table, ["feature", "mean", *(names or [])], "")
+    if names is None:
+        names = table["feature"].astype(str).tolist()
+        check_columns(path, table, names, "")
     if twice := repeated(table["feature"].astype(str)):
         raise ConfigError(
             f"{path}: must name each outcome once, got {some(twice)} again"
@@ -103,7 +117,7 @@ def covariance(path: Path, names: list[str]) -> tuple[np.ndarray, np.ndarray]:
     if fits and np.allclose(S, S.T) and (np.diag(S) > 0).all():
         s = np.sqrt(np.diag(S))
         if np.linalg.eigvalsh(S / np.outer(s, s))[0] >= LEAST:
-            return mean, (S + S.T) / 2
+            return names, mean, (S + S.T) / 2
     raise ConfigError(
         f"{path}: must be a covariance of outcomes: finite, symmetric, positive; write "
         "it with all the outcomes of the study"

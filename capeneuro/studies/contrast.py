@@ -118,7 +118,8 @@ class ContrastKind(RowStudyKind):
             names, tabulated = self._tabulated
             if list(shape.names) == names:
                 return tabulated
-            return Outcomes(*tables_of.covariance(covariance, shape.names))
+            _, mean, S = tables_of.covariance(covariance, list(shape.names))
+            return Outcomes(mean, S)
         bound = self.study.rows.norm_bound
         filled = FILL if bound is None else bound / len(shape.names) ** 0.5
         return Outcomes(shape.middle, (filled * shape.spread) ** 2)
@@ -486,9 +487,8 @@ class ContrastKind(RowStudyKind):
     @cached_property
     def _tabulated(self) -> tuple[list[str], Outcomes]:
         """Names and public numbers of all outcomes in the table of their covariance."""
-        path = self.study.contrast.covariance
-        names = tables_of.open_table(path, dtype={"feature": str})["feature"].tolist()
-        return names, Outcomes(*tables_of.covariance(path, names))
+        names, mean, S = tables_of.covariance(self.study.contrast.covariance)
+        return names, Outcomes(mean, S)
 
 
 def _title(effect: Effect, outcome: str) -> str:

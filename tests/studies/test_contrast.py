@@ -82,8 +82,8 @@ def test_public_people_tell_how_outcomes_vary_together(made, monkeypatch, capsys
     assert "--out: must end with .tsv" in capsys.readouterr().err
     assert cli.main(["prior", "study.yaml", *about, "own.tsv"]) == 0
     names = [row[0] for row in files.read_table(made / "data/contrast/features.tsv")]
-    S = covariance(Path("own.tsv"), names)[1]
-    truth = covariance(Path("data/contrast/covariance.tsv"), names)[1]
+    S = covariance(Path("own.tsv"), names)[2]
+    truth = covariance(Path("data/contrast/covariance.tsv"), names)[2]
     upper = np.triu_indices(D, 1)
     assert np.corrcoef(S[upper], truth[upper])[0, 1] > 0.9
     # Sites' people vary by 0.7 to 1.4 times what the public table says.
