@@ -4,7 +4,7 @@ import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -125,6 +125,15 @@ def _check_owners(listed: ImageTable, files: Mapping[str, str]) -> None:
 
 def _open(path: Path, *texts: str) -> Any:
     """Open a table of people, without blank rows; some of its columns are texts."""
+    if not path.is_file():
+        return _opened(path, 0, 0, texts)
+    status = path.stat()
+    return _opened(path.absolute(), status.st_mtime_ns, status.st_size, texts)
+
+
+@lru_cache(maxsize=1)  # names, features and covariates are read one after the other
+def _opened(path: Path, time: int, size: int, texts: tuple[str, ...]) -> Any:
+    """Open a table as it was written at a time; callers change nothing in it."""
     table = open_table(path, dtype=dict.fromkeys((ID, *texts), str))
     return table.dropna(how="all")
 

@@ -75,6 +75,8 @@ FEATURES = "group_desc-rows_features.tsv"
 ROWS = "rows.npz"
 # Regions and networks that maps resemble, if the study names atlases or templates.
 MAP_NAMES = "group_desc-rows_names.tsv"
+# People that are encoded at once: by one product, in the memory of so many rows.
+AT_ONCE = 64
 SITE_KEYS = ("images", "people", "eeg", "eeg_about", "task", "mask", "repetition_time")
 
 # (rows x, columns of tables that are no features) -> encoded people z, float32; people
@@ -482,14 +484,27 @@ class RowStudyKind(StudyKind):
 
         def encoded() -> Iterator[tuple[str, np.ndarray]]:
             nonlocal low, high
+            block: dict[str, np.ndarray] = {}
             for name, person in progress.bar(people.items(), f"prepare {site}"):
-                x = read_row(person)
+                x = block[name] = read_row(person)
                 if self._keeps_rows:
                     kept_rows[name] = x
                 low, high = np.minimum(low, x), np.maximum(high, x)
-                z = encode(x, person.beside[:, None])
+                if len(block) == AT_ONCE:
+                    yield from encoded_block(block)
+                    block = {}
+            yield from encoded_block(block)
+
+        def encoded_block(
+            block: dict[str, np.ndarray],
+        ) -> Iterator[tuple[str, np.ndarray]]:
+            if not block:
+                return
+            beside = np.stack([people[name].beside for name in block], axis=1)
+            Z = encode(np.concatenate([*block.values()], axis=1), beside)
+            for name, z in zip(block, np.hsplit(Z, len(block)), strict=True):
                 size, weight = self.row_size(z), self.clip_weight(z)
-                rows.append((name, size, weight, person.beside.tolist()))
+                rows.append((name, size, weight, people[name].beside.tolist()))
                 yield name, z
 
         path = folder / "projected.npz"
