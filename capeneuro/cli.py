@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from datetime import date
 from functools import partial
@@ -31,7 +32,7 @@ EXPORTED += ("sensitivity", "noise", "noise_multiplier", "mu", "roster", "reply"
 
 
 def init(options: argparse.Namespace) -> None:
-    """Write a new study with every key explained, ready to be filled in.
+    """Write a new study with the keys that must be decided, each with a line on it.
 
     With `--data simulated` the study makes its people itself and runs as it stands. In
     a folder that has a study file already it adds the workflow alone: for a party that
@@ -161,6 +162,36 @@ def _init_arguments(command: argparse.ArgumentParser) -> None:
     )
 
 
+def explain(options: argparse.Namespace) -> None:
+    """Explain the keys of study files and site files.
+
+    Without a key it lists all of them, a line each. A key is named by the blocks that
+    it is in, such as `budget.epsilon`, or by its last part alone.
+    """
+    from capeneuro.config import explain as explained
+
+    models = (SiteConfig,) if options.site else load.every_kind()
+    if options.kind is not None:
+        models = tuple(m for m in load.every_kind() if m.kind == options.kind)
+    if not options.key:
+        listed = {key.path: key for model in models for key in explained.keys(model)}
+        for path, key in listed.items():
+            print(textwrap.shorten(f"{path} ({key.default}): {key.text}", 100))
+        return
+    for key in explained.find(models, options.key):
+        print(f"{key.path}: {key.form}; {key.default}")
+        lines = textwrap.wrap(key.text, 84)
+        print(textwrap.indent("\n".join(lines), "  "))
+
+
+def _explain_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("key", nargs="?", help="key; none: a list of all")
+    which = command.add_mutually_exclusive_group()
+    kinds = [model.kind for model in load.every_kind()]
+    which.add_argument("--kind", choices=kinds, help="kind of the study; none: all")
+    which.add_argument("--site", action="store_true", help="keys of site files")
+
+
 def site_means(options: argparse.Namespace) -> None:
     """Print a site's row of `contrast.means`, from its own table of people.
 
@@ -200,6 +231,7 @@ def check(options: argparse.Namespace) -> None:
     from capeneuro.config.site import Derivatives
     from capeneuro.data import survey
     from capeneuro.studies import gate, registry
+    from capeneuro.studies.decisions import open_decisions
     from capeneuro.studies.sites import load_sites
 
     study = load.load_study(options.study)
@@ -230,6 +262,8 @@ def check(options: argparse.Namespace) -> None:
     print(
         f"{options.study}: study {study.study!r} with {S} sites{present} is well formed"
     )
+    for line in open_decisions(study, sites):
+        print(f"to decide: {line}")
 
 
 def _study_argument(command: argparse.ArgumentParser) -> None:
@@ -1035,6 +1069,7 @@ def commands() -> Iterator[Command]:
     """All subcommands in the order of the help."""
     study = "config/config.yaml"
     yield Command(init, _init_arguments, "my-study --sites 3")
+    yield Command(explain, _explain_arguments, "budget.n_colluding")
     yield Command(
         site_means, _site_means_arguments, f"{study} --site north", "site-means"
     )

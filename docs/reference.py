@@ -7,14 +7,13 @@ import argparse
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
 
-import yaml
 from pydantic import BaseModel
 
 from capeneuro import cli
 from capeneuro.config import load
 from capeneuro.config.components import ComponentsConfig
+from capeneuro.config.explain import default_of, form_of, models_in
 from capeneuro.config.rows import RowStudy
 from capeneuro.config.sections import key_texts
 from capeneuro.config.site import SiteConfig
@@ -29,9 +28,10 @@ refused and 1 on failure, and says why in one line.
 """
 KEYS = """# Study files and site files
 
-Every key, with its form, its default and its meaning, as `capeneuro init` writes them
-beside it. Units stand in brackets, such as [mm]. Unknown keys are errors that name the
-nearest known one. Paths are relative to the folder where commands run.
+Every key, with its form, its default and its meaning, as `capeneuro explain KEY` prints
+it. `capeneuro init` writes those that must be decided. Units stand in brackets, such as
+[mm]. Unknown keys are errors that name the nearest known one. Paths are relative to the
+folder where commands run.
 """
 # What each part of the page is about, and the models whose own keys it has.
 PARTS: list[tuple[str, type[BaseModel]]] = [
@@ -42,21 +42,6 @@ PARTS: list[tuple[str, type[BaseModel]]] = [
     ("Studies of several stages", StagedStudy),
     ("Site files", SiteConfig),
 ]
-BOUNDS = {
-    "exclusiveMinimum": "above {:g}",
-    "minimum": "at least {:g}",
-    "exclusiveMaximum": "below {:g}",
-    "maximum": "at most {:g}",
-}
-FORMS = {
-    "number": "number",
-    "integer": "whole number",
-    "boolean": "true or false",
-    "null": "null",
-    "string": "text",
-    "object": "block",
-}
-FORMATS = {"path": "path", "date": "date"}
 
 
 def escaped(text: str) -> str:
@@ -119,63 +104,14 @@ def command_line() -> str:
     return "\n".join([COMMANDS, *about, *commands(top, common)])
 
 
-def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    """Models that an annotation names, in their order."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for inner in get_args(annotation):
-        yield from models_in(inner)
-
-
 def anchor(model: type[BaseModel]) -> str:
     """Where a block is explained: rooms have blocks of the same name."""
     return f"{model.__module__.split('.')[-1]}-{model.__name__}".lower()
 
 
-def form(schema: dict[str, Any], inner: list[type[BaseModel]]) -> str:
-    """What a value looks like, in words, of its JSON schema."""
-    if "$ref" in schema:
-        name = schema["$ref"].split("/")[-1]
-        model = next(m for m in inner if name.endswith(m.__name__))
-        kind = model.model_fields.get("kind")
-        which = f" of kind `{get_args(kind.annotation)[0]}`" if kind else ""
-        return f"[block{which}](#{anchor(model)})"
-    for choice in ("anyOf", "oneOf"):
-        if choice in schema:
-            return " or ".join(dict.fromkeys(form(s, inner) for s in schema[choice]))
-    if "const" in schema:
-        return f"`{schema['const']}`"
-    if "enum" in schema:
-        return " or ".join(f"`{value}`" for value in schema["enum"])
-    kind = schema.get("type")
-    if kind == "array":
-        if "prefixItems" in schema:
-            return f"{len(schema['prefixItems'])} numbers"
-        return f"list, each: {form(schema.get('items', {}), inner)}"
-    if values := _values(schema):
-        return f"names, each with: {form(values, inner)}"
-    said = FORMATS.get(schema.get("format", ""), FORMS.get(kind, "any value"))
-    bounds = [text.format(schema[b]) for b, text in BOUNDS.items() if b in schema]
-    return " ".join([said, " and ".join(bounds)]).strip()
-
-
-def _values(schema: dict[str, Any]) -> dict[str, Any]:
-    """Schema of the values of a block whose keys are names; empty: keys are fixed."""
-    patterns = list(schema.get("patternProperties", {}).values())
-    more = schema.get("additionalProperties")
-    return patterns[0] if patterns else more if isinstance(more, dict) else {}
-
-
-def default_of(field: Any) -> str:
-    """The default of a key, as a file would say it."""
-    if field.is_required():
-        return "required"
-    value = field.get_default(call_default_factory=True)
-    if isinstance(value, BaseModel):
-        return "default: its own defaults"
-    plain = list(value) if isinstance(value, tuple) else value
-    text = yaml.safe_dump(plain, default_flow_style=True).removesuffix("...\n").strip()
-    return f"default `{text}`"
+def linked(words: str, model: type[BaseModel]) -> str:
+    """Words for a block, with a link to where it is explained."""
+    return f"[{words}](#{anchor(model)})"
 
 
 def block(
@@ -188,7 +124,8 @@ def block(
         if name in without:
             continue
         inner = list(dict.fromkeys(models_in(field.annotation)))
-        facts = f"*{form(schema[name], inner)}; {default_of(field)}*"
+        form = form_of(schema[name], inner, linked)
+        facts = f"*{form}; {default_of(field)}*"
         text = texts.get(name) or ("" if not inner else inner[0].__doc__ or "")
         yield entry(f"`{path}{name}`", facts, escaped(text))
         inside += [(f"{path}{name}", each) for each in inner]

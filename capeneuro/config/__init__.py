@@ -31,7 +31,9 @@ contrast
 stages
     Studies of several stages with one promise.
 scaffold
-    Files of a new study, every key explained.
+    Files of a new study, with the keys that must be decided.
+explain
+    What each key of a file is: its form, its default, its meaning.
 names
     Names of people and files: one name for one person, however written.
 errors

@@ -1,4 +1,7 @@
-"""Files of a new study, written from the models: one text explains each key."""
+"""Files of a new study: the keys that must be decided, each explained in one line.
+
+All other keys keep their defaults; `capeneuro explain` says what each is.
+"""
 
 import importlib.util
 import re
@@ -14,6 +17,7 @@ from pydantic_core import PydanticUndefined
 
 from capeneuro.config.components import ComponentsConfig, Simulation
 from capeneuro.config.load import KINDS
+from capeneuro.config.rows import ColumnsOptions
 from capeneuro.config.sections import key_texts
 from capeneuro.config.site import SiteConfig
 
@@ -69,6 +73,83 @@ SIMULATED: dict[str, Any] = {
     "score.reference": True,
 }
 PEOPLE, VOLUMES = 900, 60
+# A study whose rows are of tables.
+OF_TABLES: dict[str, Any] = {
+    "space": None,
+    "rows.features": ColumnsOptions,
+    "features.kind": "table",
+    "features.features": "data/features.tsv",
+}
+# What each key of a new study asks, by its block: one line beside it. Keys of these
+# stand in the file although they have a default.
+QUESTIONS = {
+    "study": "Name of the study: results go to results/<study>/.",
+    "sites": "One file for each site.",
+    "aggregator": "Where it runs: `independent`, or the name of a site; null counts as "
+    "a site.",
+    "arm": "`cape`, with noise; or `non-private`, for public and simulated data.",
+    "budget": "The promise to each person, of all releases together.",
+    "budget.epsilon": "The smaller, the stronger the promise and the larger the noise.",
+    "budget.delta": "Far below one over the number of people.",
+    "budget.unit": "Protected: all data of a person (`subject`), or a volume "
+    "(`sample`).",
+    "budget.relation": "One person in the place of another; how many there are is "
+    "public.",
+    "expected": "Numbers of the protocol, for the forecast of `capeneuro plan`.",
+    "expected.people": "At all sites together; null: counted where all files are here.",
+    "source": "Where bounds, clips and public tables come from: not from private data.",
+    "space": "Where the features lie.",
+    "space.mask": "Public mask image.",
+    "space.basis": "Features: `voxels`, cubes of a `grid`, parcels of an `atlas`, maps "
+    "of a `template`.",
+    "space.grid_size": "Edge of a cube in voxels: the larger, the fewer features.",
+    "cleaning": "What is done to each run.",
+    "cleaning.standardize": "`zscore`, `psc` (percent of the mean) or `none`.",
+    "pca": "The subspace of the components.",
+    "pca.norm_bound": "Usual norm of a sample: of z-scores the root of the number of "
+    "features.",
+    "pca.clip": "Bound on what one person adds, at this number of components.",
+    "ica": "The components within it.",
+    "ica.independence": "Of maps (`spatial`), or of time courses (`temporal`).",
+    "ica.clip": "Bound on what one person adds to a round.",
+    "rows": "One row of numbers for each person.",
+    "rows.features": "What these numbers are.",
+    "features.kind": "`maps`: of an image; `table`: of columns; `runs`: of 4-D runs.",
+    "features.bounds": "Least and largest value of each; what lies beyond counts as "
+    "these.",
+    "contrast": "The question: what differs between groups, or with a number?",
+    "contrast.covariates": "Columns of the sites' tables: groups, or a number's public "
+    "mean and deviation.",
+    "contrast.primary": "The one that the study is about: its effects get the least "
+    "noise.",
+    "regression": "The question: what predicts this column?",
+    "regression.target": "Column of the sites' tables of people.",
+    "regression.bounds": "Its least and largest value.",
+    "network": "The question: what tells two groups apart?",
+    "network.target": "Column of the sites' tables of people.",
+    "network.bounds": "The two groups, as numbers or words.",
+}
+SITE_QUESTIONS = {
+    "name": "Name of the site in the study.",
+    "images": "A folder, a pattern of files, a table, or `{derivatives: FOLDER, space: "
+    "...}`.",
+    "eeg": "Folder of its EEG.",
+    "data": "`private`, `public` or `simulated`.",
+    "epsilon": "Ceiling of all studies together: some times one study's, or it is the "
+    "last.",
+}
+# Beside these, where studies are of a table of people.
+TABLE_QUESTION = {
+    "people": "Its table of people; null: participants.tsv, or the table in `images`."
+}
+STUDY_HEAD = """# What this study must decide. All other keys have their defaults, which
+# `capeneuro explain` lists; `capeneuro explain KEY` says what one is.
+
+"""
+SITE_HEAD = """# This site's own file, which never leaves it. `capeneuro explain --site`
+# lists all other keys.
+
+"""
 
 
 def label(text: str) -> str:
@@ -103,7 +184,7 @@ def study_file(
     people: int | None = None,
     volumes: int | None = None,
 ) -> str:
-    """Text of a study file with every key explained beside it.
+    """Text of a study file with the keys that it must decide.
 
     Parameters
     ----------
@@ -120,22 +201,33 @@ def study_file(
     if data == "simulated":
         n = -(-(people or PEOPLE) // len(sites))
         sizes = {"data.n_subjects": n, "data.n_volumes": volumes or VOLUMES}
-        return _describe(ComponentsConfig, {**values, **SIMULATED, **sizes})
+        return STUDY_HEAD + _describe(
+            ComponentsConfig, {**values, **SIMULATED, **sizes}, QUESTIONS
+        )
     values |= {"expected.people": people, "expected.volumes": volumes}
     if data == "public":
         values["arm"] = "non-private"
+    if kind == "distribution":  # of numbers, and of no images
+        values |= OF_TABLES
     if kind != "components":
-        return _describe(KINDS[kind], {**values, "n_components": 5})
-    return _describe(ComponentsConfig, values)
+        return STUDY_HEAD + _describe(
+            KINDS[kind], {**values, "n_components": 5}, QUESTIONS
+        )
+    return STUDY_HEAD + _describe(ComponentsConfig, values, QUESTIONS)
 
 
 def site_file(name: str, kind: str = "components", data: str = "private") -> str:
-    """Text of a site file with every key explained beside it."""
+    """Text of a site file with the keys that it must decide."""
     values = {**FILL_IN, "mask": None, "name": name, "images": f"data/{name}"}
     values["eeg"] = f"data/{name}" if kind == "fusion" else None
     if data == "simulated":  # for some tries with other numbers
         values["epsilon"] = 10.0
-    return _describe(SiteConfig, {**values, "data": data})
+    questions = SITE_QUESTIONS
+    if kind not in ("components", "fusion"):
+        questions = {**SITE_QUESTIONS, **TABLE_QUESTION}
+    if kind != "fusion":
+        questions = {key: text for key, text in questions.items() if key != "eeg"}
+    return SITE_HEAD + _describe(SiteConfig, {**values, "data": data}, questions)
 
 
 def snakefile() -> str:
@@ -164,27 +256,50 @@ def workflow() -> Path:
 
 
 def _describe(
-    model: type[BaseModel], values: dict[str, Any], indent: str = "", within: str = ""
+    model: type[BaseModel],
+    values: dict[str, Any],
+    questions: dict[str, str],
+    indent: str = "",
+    within: str = "",
 ) -> str:
+    """Text of the keys of a section that are required, chosen or asked for."""
     lines: list[str] = []
     texts = key_texts(model)
     for name, field in model.model_fields.items():
-        chosen = values.get(name) if not within else None
+        chosen = values.get(f"{within}{name}")
         is_chosen = isinstance(chosen, type)
         inner = chosen if is_chosen else _inner(field.annotation, field.is_required())
-        text = texts.get(name) or (inner.__doc__ if inner else "") or ""
-        wrapped = textwrap.wrap(" ".join(text.split()), 84 - len(indent))
-        lines += [f"{indent}# {line}" for line in wrapped]
+        text = questions.get(f"{within}{name}") or in_short(
+            texts.get(name) or (inner.__doc__ if inner else "") or ""
+        )
+        comment = [f"{indent}# {line}" for line in textwrap.wrap(text, 84)]
         default = field.get_default(call_default_factory=True)
-        if inner is not None and (default is not None or is_chosen):
-            block = _describe(inner, values, indent + "  ", f"{name}.")
-            lines += [f"{indent}{name}:", block]
+        has_none = f"{within}{name}" in values and chosen is None
+        if inner is not None and (default is not None or is_chosen) and not has_none:
+            block = _describe(inner, values, questions, indent + "  ", f"{name}.")
+            if block:
+                lines += [*comment, f"{indent}{name}:", block]
+            elif field.is_required():  # it tells the kind of the study
+                lines += [*comment, f"{indent}{name}: {{}}"]
             continue
         unset = default is None or default is PydanticUndefined
         value = values.get(name) if unset else default
         value = values.get(f"{within}{name}", value) if within else value
-        lines.append(f"{indent}{name}: {_scalar(value)}")
+        is_own = field.is_required() or _plain(value) != _plain(default)
+        is_kind = name == "kind"  # of a block of which there are several
+        if is_own or is_kind or f"{within}{name}" in questions:
+            lines += [*comment, f"{indent}{name}: {_scalar(value)}"]
     return "\n".join(lines) + ("\n" if not indent else "")
+
+
+def in_short(text: str) -> str:
+    """First sentence of an explanation."""
+    return re.split(r"(?<=\.)\s", " ".join(text.split()), maxsplit=1)[0]
+
+
+def _plain(value: Any) -> Any:
+    """A value as a file would have it, so that 1.0e-5 is 1e-5."""
+    return yaml.safe_load(_scalar(value)) if isinstance(value, str) else value
 
 
 def _inner(annotation: Any, is_required: bool) -> type[BaseModel] | None:

@@ -241,9 +241,9 @@ class SiteConfig(Section):
     epsilon: Positive
     """Ceiling on the largest total epsilon of any of its people, over all studies. As
     large as one study's it leaves no second one; 2 to 5 times as large lasts years."""
-    delta: Fraction
+    delta: Fraction = 1e-5
     """Delta of the ceiling."""
-    unit: accounting.Unit
+    unit: accounting.Unit = "subject"
     """Unit of the ceiling; a `subject` ceiling refuses `sample` studies."""
     ledger: Folder | None = None
     """Folder of its ledger and keys; keep it, and back it up with `capeneuro ledger

@@ -40,6 +40,8 @@ forecasts
     What a forecast is made of, and what it says.
 counts
     How many people and volumes a forecast is of.
+decisions
+    Decisions that a study leaves open.
 gate
     What a study will spend, and what that will buy.
 components

@@ -27,8 +27,11 @@ SITES = sorted(
     for path in folder.glob("*/sites/*.yaml")
     if path.name != "common.yaml"
 )
-STUDY = yaml.safe_load(scaffold.study_file(["a", "b", "c", "d"]))
-SITE = yaml.safe_load(scaffold.site_file("a"))
+STUDY = {
+    **yaml.safe_load(scaffold.study_file(["a", "b", "c", "d"])),
+    "score": {"truth": None, "reference": False},
+}
+SITE = {**yaml.safe_load(scaffold.site_file("a")), "delta": 1e-5, "unit": "subject"}
 DATA = {"kind": "simtb", "seed": 1, "n_subjects": 2, "n_volumes": 20}
 PAINTED = {"kind": "painted", "series": "s", "atlas": "a.nii.gz"}
 MISSING = object()
@@ -223,7 +226,7 @@ def test_a_wrong_value_of_a_study_is_one_line(tmp_path, changes, line):
         ),
         ({"name": "a/b"}, "name: .*got 'a/b'"),
         ({"name": ".."}, r"name: .*got '\.\.'"),
-        ({"unit": MISSING}, "unit: required key is missing"),
+        ({"epsilon": MISSING}, "epsilon: required key is missing"),
         ({"data": MISSING}, "data: required key is missing"),
         ({"data": "open"}, "data: .*'private', 'simulated' or 'public', got 'open'"),
         (

@@ -1,4 +1,4 @@
-"""The files of a new study: valid as they stand, every key with its explanation."""
+"""The files of a new study: valid as they stand, every key with a line on it."""
 
 import os
 import re
@@ -8,43 +8,54 @@ from pathlib import Path
 
 import pytest
 import yaml
-from pydantic import BaseModel
 
 from capeneuro import cli
 from capeneuro.algorithms import forecast_components
-from capeneuro.config import components, load, scaffold
+from capeneuro.config import components, explain, load, scaffold
 from capeneuro.config.site import SiteConfig
-from capeneuro.studies import workflow
+from capeneuro.studies import decisions, workflow
 
 STUDY = scaffold.study_file(["a", "b", "c"])
 SITE = scaffold.site_file("a")
 MADE = scaffold.study_file(["a", "b"], data="simulated")
 
 
-def keys(model: type[BaseModel], content: dict) -> None:
-    """Every key of a model stands in a file, the nested ones too."""
-    assert list(content) == list(model.model_fields)
-    for name, field in model.model_fields.items():
-        inner = field.annotation
-        if isinstance(inner, type) and issubclass(inner, BaseModel):
-            keys(inner, content[name])
+def keys(content: dict, within: str = "") -> set[str]:
+    """Paths of the keys of a file; of a key of names those are its value."""
+    paths = set()
+    for name, value in content.items():
+        paths.add(f"{within}{name}")
+        if isinstance(value, dict) and f"{within}{name}" != "contrast.covariates":
+            paths |= keys(value, f"{within}{name}.")
+    return paths
 
 
-def test_the_study_file_holds_every_key_and_is_valid():
-    content = yaml.safe_load(STUDY)
-    keys(components.ComponentsConfig, content)
-    study = components.ComponentsConfig.model_validate(content)
+@pytest.mark.parametrize("kind", ["components", *load.KINDS])
+def test_the_study_file_has_what_must_be_decided_and_is_valid(kind):
+    content = yaml.safe_load(scaffold.study_file(["a", "b", "c"], kind))
+    model = {"components": components.ComponentsConfig, **load.KINDS}[kind]
+    study = model.model_validate(content)
     assert study.sites == [Path(f"config/sites/{s}.yaml") for s in "abc"]
     assert study.arm == "cape"
+    every = {key.path: key for key in explain.keys(model)}
+    written = keys(content)
+    assert written <= every.keys()
+    assert {"aggregator", "source", "expected.people"} <= written
+    assert len(written) <= 40
 
 
-def test_the_site_file_holds_every_key_and_is_valid():
+def test_the_site_file_has_four_keys_and_is_valid():
     content = yaml.safe_load(SITE)
-    keys(SiteConfig, content)
+    assert list(content) == ["name", "images", "data", "epsilon"]
     site = SiteConfig.model_validate(content)
     assert site.name == "a"
     assert site.data == "private"
+    assert site.unit == "subject"
     assert site.seed is None
+    table = yaml.safe_load(scaffold.site_file("a", "contrast"))
+    assert list(table) == ["name", "images", "people", "data", "epsilon"]
+    of_both = yaml.safe_load(scaffold.site_file("a", "fusion"))
+    assert list(of_both) == ["name", "images", "eeg", "data", "epsilon"]
 
 
 def test_simulated_people_are_made_and_planned_as_the_files_stand(
@@ -55,8 +66,6 @@ def test_simulated_people_are_made_and_planned_as_the_files_stand(
     assert cli.main(["init", "own", *made]) == 0
     os.chdir("own")
     content = yaml.safe_load(Path("config/config.yaml").read_text())
-    keys(components.ComponentsConfig, content)
-    keys(components.Simulation, content["data"])
     assert content["data"]["n_subjects"] == 334
     capsys.readouterr()
     assert cli.main(["plan", "config/config.yaml"]) == 0
@@ -92,23 +101,6 @@ def test_every_key_is_explained_above_it(text):
         assert len(line) <= 100
 
 
-def test_what_is_left_out_is_what_is_shown():
-    """Defaults written into the file equal those of the models; clips: next test."""
-    content = yaml.safe_load(STUDY)
-    content["pca"]["clip"], content["ica"]["clip"] = 1.0, 2.5
-    # Temporal as in the papers; proposed is what replicates.
-    assert content["ica"]["independence"] == "spatial"
-    content["ica"]["independence"] = "temporal"
-    shown = components.ComponentsConfig.model_validate(content)
-    del content["score"], content["data"]
-    for section in ("space", "cleaning", "budget", "pca", "ica"):
-        model = components.ComponentsConfig.model_fields[section].annotation
-        required = {k for k, f in model.model_fields.items() if f.is_required()}
-        content[section] = {k: content[section][k] for k in required}
-        assert not required or content[section]
-    assert components.ComponentsConfig.model_validate(content) == shown
-
-
 def test_clips_of_a_new_study_suit_its_unit():
     """A volume's would be five and ten times a person's: noise above the signal."""
     study = components.ComponentsConfig.model_validate(yaml.safe_load(STUDY))
@@ -122,10 +114,7 @@ def test_clips_of_a_new_study_suit_its_unit():
 
 def test_numbers_survive_the_writing():
     assert "delta: 1.0e-5" in STUDY
-    content = yaml.safe_load(STUDY)
-    assert content["ica"]["tol"] == 1e-6
-    assert content["space"]["resample"] is False
-    assert content["data"] is None
+    assert yaml.safe_load(STUDY)["pca"]["clip"] == 0.32
 
 
 def test_snakemake_plans_the_whole_new_study(tmp_path, monkeypatch):
@@ -150,3 +139,37 @@ def test_the_snakefile_includes_the_workflow():
     path = Path(re.search(r'"(.+)"', scaffold.snakefile())[1])
     assert path.is_absolute()
     assert (path.parent / "rules/study.smk").is_file()
+
+
+def test_a_key_is_explained_by_its_path_or_its_last_part(capsys):
+    assert cli.main(["explain", "budget.epsilon"]) == 0
+    text = capsys.readouterr().out
+    assert "budget.epsilon: number above 0; required\n  Total epsilon of all" in text
+    assert cli.main(["explain", "clip"]) == 0
+    assert {"pca.clip", "ica.clip", "contrast.clip"} <= {
+        line.split(":")[0] for line in capsys.readouterr().out.splitlines()
+    }
+    assert cli.main(["explain", "--site"]) == 0
+    assert "epsilon (required): Ceiling" in capsys.readouterr().out
+    assert cli.main(["explain", "epsilonn"]) == 2
+    assert "did you mean epsilon" in capsys.readouterr().err
+
+
+def test_what_nobody_decided_is_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    cli.main(["init", "own", "--kind", "contrast"])
+    study = load.KINDS["contrast"].model_validate(
+        yaml.safe_load(Path("own/config/config.yaml").read_text())
+    )
+    sites = {"site-1": load.load_site("own/config/sites/site-1.yaml")}
+    lines = [line.split(":")[0] for line in decisions.open_decisions(study, sites)]
+    assert lines == [
+        "aggregator",
+        "budget.n_colluding",
+        "source",
+        "governance",
+        "epsilon of site-1",
+    ]
+    settled = study.model_copy(update={"aggregator": "independent"})
+    assert "aggregator" not in next(decisions.open_decisions(settled, sites))

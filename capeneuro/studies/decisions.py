@@ -1,0 +1,46 @@
+"""Decisions that a study leaves open, or to a default that matters."""
+
+from collections.abc import Iterator, Mapping
+
+from capeneuro.config import scaffold
+from capeneuro.config.site import SiteConfig
+from capeneuro.config.study import StudyConfig
+
+
+def open_decisions(
+    study: StudyConfig, sites: Mapping[str, SiteConfig]
+) -> Iterator[str]:
+    """List keys that somebody should decide, each with its value and the consequence.
+
+    Parameters
+    ----------
+    study, sites
+        The study, and its sites as far as their files are here.
+    """
+    if study.arm == "non-private":
+        return
+    is_private = any(site.data == "private" for site in sites.values())
+    if study.aggregator is None:
+        yield (
+            "aggregator: null, so it counts as a site more that may collude; "
+            "`independent` if it sits at no site, which takes less noise"
+        )
+    if study.budget.n_colluding is None:
+        n = study.n_colluding
+        yield (
+            f"budget.n_colluding: null, so the promise is against {n} "
+            f"{'site' if n == 1 else 'sites'} that pool what they know"
+        )
+    if is_private and study.source == scaffold.FILL_IN["source"]:
+        yield "source: as capeneuro init writes it; say where bounds come from"
+    if is_private and not any(vars(study.governance).values()):
+        yield "governance: names nobody who answers for the study"
+    for name, site in sites.items():
+        if site.data == "private" and site.epsilon <= study.promise_of(name).epsilon:
+            yield (
+                f"epsilon of {name}: {site.epsilon:g}, the ceiling of all studies, "
+                "leaves no second one"
+            )
+    contrast = getattr(study, "contrast", None)
+    if contrast is not None and contrast.primary is None and len(contrast.covariates):
+        yield "contrast.primary: null, so the noise of all effects is alike"
