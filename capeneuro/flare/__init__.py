@@ -12,6 +12,8 @@ kit
     Kits of the parties: made, made safe, checked.
 reach
     What answers at the server's address.
+site_checks
+    What an administrator checks at a site.
 daemon
     A party's FLARE process, started again and stopped whole.
 controller
