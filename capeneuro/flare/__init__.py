@@ -15,7 +15,9 @@ reach
 site_checks
     What an administrator checks at a site.
 daemon
-    A party's FLARE process, started again and stopped whole.
+    A kit's FLARE process, started again and stopped whole, for all its studies.
+running
+    Studies that run with a kit, and whose job it is.
 controller
     The sites of a study behind the engine.
 site_status

@@ -11,12 +11,13 @@ import json
 import logging
 import math
 import os
+import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from functools import partial
 from io import StringIO
 from pathlib import Path
@@ -41,7 +42,7 @@ from capeneuro.federation.requests import EXACT_ARMS, opens_round
 from capeneuro.federation.rounds import RoundFailed, RoundVoid
 from capeneuro.federation.site import Site
 from capeneuro.federation.transport import Replies, sort_reply
-from capeneuro.flare import joining
+from capeneuro.flare import joining, running, site_status
 from capeneuro.flare.answering import AnsweringSite
 from capeneuro.flare.heartbeat import Presence
 from capeneuro.flare.parts import Line, PartedAnswers
@@ -50,16 +51,16 @@ from capeneuro.studies import sites as site_files
 from capeneuro.studies.timecourse_features import made_from
 
 TOPIC, BEAT = "capeneuro", "capeneuro.beat"
-# Set by `capeneuro site` and `aggregate`: files of this party. A job names no file.
-FOLDER, STUDY, SITE = "CAPENEURO_FOLDER", "CAPENEURO_STUDY", "CAPENEURO_SITE"
-STAGE = "CAPENEURO_STAGE"
 # Seconds: for a round at a site; for a ping; for sites behind the ones that are ready.
 ROUND, PING, GRACE = 600.0, 5.0, 10.0
 # Seconds without anything of a part of a message, after which its site is lost.
 STALL = 60.0
 # Seconds within which a site that was away must have been heard of.
 BEATS = 5.0
-LATE = "no answer in time"
+LATE, NOT_RUNNING = "no answer in time", "does not run this study"
+# Seconds: between asking sites that did not run the study; between looks whether the
+# command still runs that a job's process works for.
+ASK, LOOK = 5.0, 0.2
 ABORT = FLContextKey.RUN_ABORT_SIGNAL
 logger = logging.getLogger("capeneuro.flare.controller")
 
@@ -103,7 +104,7 @@ class FlareFederation:
         self._projection: Mapping[str, Message] = {}  # the last that sites were sent
         self._engine, self._authority = engine, authority
         self._timeout = timeout
-        self._before = before
+        self._before, self._last_asked = before, 0.0
 
     def ask(
         self,
@@ -144,7 +145,7 @@ class FlareFederation:
     def _admit_again(self) -> None:
         """Let sites that are heard of again take part, with the last projection."""
         for name in sorted(self.left_out):
-            late = self.away.get(name) == f"lost: {LATE}"
+            late = self.away.get(name) in (f"lost: {LATE}", f"lost: {NOT_RUNNING}")
             if late or self.presence.since(name) > BEATS:
                 continue
             message = self._projection.get(name)
@@ -153,6 +154,17 @@ class FlareFederation:
                 if "error" in reply:
                     continue
             self.left_out.discard(name)
+
+    def has_come(self, greeting: Message) -> bool:
+        """Whether a site that did not run the study runs it now."""
+        if time.monotonic() - self._last_asked < ASK:
+            return False
+        self._last_asked = time.monotonic()
+        return any(
+            "error" not in self._ask_site(name, "ping", greeting, PING)
+            for name in sorted(self.left_out)
+            if self.away.get(name) == f"lost: {NOT_RUNNING}"
+        )
 
     def _beats(self, name: str, seconds: float) -> bool:
         """Whether a site's process answers; never raises."""
@@ -201,6 +213,8 @@ class FlareFederation:
             If it did not answer in time.
         RuntimeError
             If there is no connection.
+        LookupError
+            If the study does not run at the site, or not yet.
         """
         seconds = timeout if is_answered else STALL
         last_try = time.monotonic() + (0.0 if is_answered else STALL)
@@ -215,6 +229,8 @@ class FlareFederation:
             )
             if code == ReturnCode.OK:
                 return reply
+            if code == ReturnCode.SERVICE_UNAVAILABLE:
+                raise LookupError(name)
             if time.monotonic() < last_try:
                 time.sleep(0.5)
                 continue
@@ -239,6 +255,8 @@ class FlareFederation:
             why = "its process is gone"
         except TimeoutError:
             why = LATE
+        except LookupError:
+            why = NOT_RUNNING
         except Exception:
             logger.exception("asking %s failed", name)
         else:
@@ -267,10 +285,37 @@ def _note_part(name: str, passed: int, size: int) -> None:
     logger.info("%s: %d of %d bytes", name, passed, size)
 
 
-def _own_study() -> components.ComponentsConfig:
-    """Read the party's study file in its folder; FLARE starts processes in the kit."""
-    os.chdir(os.environ[FOLDER])
-    return load.load_study(os.environ[STUDY], os.environ[STAGE])
+def _own_study(run: running.Run) -> components.ComponentsConfig:
+    """Read the party's study file where the command runs that listed the study."""
+    for name in running.PLACES:
+        os.environ.pop(name, None)
+    os.environ |= run.places
+    os.chdir(run.folder)
+    return load.load_study(run.study, run.stage)
+
+
+def _own_kit() -> Path:
+    """Folder of the kit that this process was started with."""
+    return Path(os.environ[running.KIT])
+
+
+def _log_apart(path: Path) -> None:
+    """Send output to the study's own log, where it goes to the kit's."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(OSError), open(path, "ab") as log:
+        shared = os.stat(_own_kit() / running.LOG)
+        for stream in (1, 2):
+            if os.path.samestat(os.fstat(stream), shared):
+                os.dup2(log.fileno(), stream)
+
+
+def _end_with(run: running.Run) -> None:
+    """End this process as soon as the command does that its study was listed by."""
+    while running.is_on(_own_kit(), run):
+        time.sleep(LOOK)
+    logger.warning("%s does not run here any more", run.name)
+    # Privacy: whatever is under way, nothing leaves for a study that was stopped.
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _checked(answer: Any) -> Message:
@@ -325,6 +370,7 @@ class StudyController(Controller):
         self._away: dict[str, str] = {}
         self._left_out: set[str] = set()
         self._heard: dict[str, float] = {}
+        self._has_come = lambda: False
 
     def start_controller(self, fl_ctx: FLContext) -> None:
         """FLARE asks for this method; there is nothing to start."""
@@ -338,11 +384,17 @@ class StudyController(Controller):
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
         """Run the segment; never raises."""
         try:
-            study = _own_study()
+            run = running.look_up(_own_kit(), self._identity)
+            if run is None:
+                raise errors.ConfigError(f"{self._identity!r}: no such study runs here")
+            running.work_for(_own_kit(), run.identity)
+            study = _own_study(run)
         except Exception:  # `aggregate` has read it: changed since, or unreadable
             logger.exception("the study file")
             return
+        threading.Thread(target=_end_with, args=(run,), daemon=True).start()
         self._status, self._study = site_files.status_file(study), study
+        _log_apart(self._status.with_name("server.log"))
         try:
             self._run(study, abort_signal)
             self._tell("finished")
@@ -373,6 +425,7 @@ class StudyController(Controller):
         )
         self._away, self._left_out = federation.away, federation.left_out
         self._heard = federation.heard
+        self._has_come = lambda: federation.has_come(self._greeting())
         self._tell("waiting")
         self._gather(federation, study, abort)
         try:
@@ -420,11 +473,8 @@ class StudyController(Controller):
         if task == "ping":
             return
         self._n_asked += 1
-        is_again = site_files.again_file(self._study).exists()
-        if is_again and opens_round(task, messages):
-            if self._left_out:  # a process that has ended joins the next job alone
-                raise _SegmentOver
-            site_files.again_file(self._study).unlink()
+        if opens_round(task, messages):
+            self._end_for_sites()
         if task == "release":
             if self._n_released == self._segment:
                 raise _SegmentOver
@@ -432,6 +482,13 @@ class StudyController(Controller):
             request = next(iter(messages.values()))["request"]
             self._at = [request["query"], request["round"]]
         self._tell("running", position=[*self._at, self._n_asked])
+
+    def _end_for_sites(self) -> None:
+        """End the segment if a site is back that joins the next job alone."""
+        is_again = site_files.again_file(self._study).exists()
+        if self._left_out and (is_again or self._has_come()):
+            raise _SegmentOver
+        site_files.again_file(self._study).unlink(missing_ok=True)
 
     def _tell(
         self,
@@ -450,10 +507,18 @@ class StudyController(Controller):
 
 
 class SiteExecutor(Executor):
-    """One site behind FLARE: its own files, one call at a time."""
+    """One site behind FLARE: its own files, one call at a time.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    study
+        Identity of the study, which must run here with this kit.
+    """
+
+    def __init__(self, study: str) -> None:
         super().__init__()
+        self._identity = study
+        self._run: running.Run | None = None
         self._lock = threading.Lock()
         self._answering: AnsweringSite | None = None
         self._timed = False
@@ -462,11 +527,32 @@ class SiteExecutor(Executor):
         self._parts = PartedAnswers(self._answer)
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Open the site when a job starts, and answer from then on."""
+        """Answer from the start of a job on, once the study runs here."""
         if event_type != EventType.START_RUN:
             return
+        engine = fl_ctx.get_engine()
+        engine.register_aux_message_handler(TOPIC, self._handle)
+        engine.register_aux_message_handler(BEAT, self._beat)
+        threading.Thread(target=self._follow, daemon=True).start()
+
+    def _follow(self) -> None:
+        """Open the site when its study runs here, and end when it does not any more."""
+        run, is_first = None, True
+        while run is None:
+            run = running.look_up(_own_kit(), self._identity)
+            if run is None and is_first:
+                logger.warning("%.200r: no such study runs here", self._identity)
+                is_first = False
+            time.sleep(LOOK)
+        running.work_for(_own_kit(), run.identity)
+        self._open(run)
+        _end_with(run)
+
+    def _open(self, run: running.Run) -> None:
+        """Open the site with the files of its study."""
         try:
-            study, name = _own_study(), os.environ[SITE]
+            study, name = _own_study(run), run.site
+            _log_apart(site_status.log_file(study, name))
             manifest = joining.approved_manifest(study.full_study, name)
             self._answering = AnsweringSite(
                 study, name, manifest, is_live=True, before=self._start_clock
@@ -476,9 +562,7 @@ class SiteExecutor(Executor):
             self._answering.open()
         except Exception:  # Privacy: the text stays in the site's log.
             logger.exception("the site cannot be opened")
-        engine = fl_ctx.get_engine()
-        engine.register_aux_message_handler(TOPIC, self._handle)
-        engine.register_aux_message_handler(BEAT, self._beat)
+        self._run = run
 
     def execute(
         self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort: Signal
@@ -493,6 +577,9 @@ class SiteExecutor(Executor):
     def _handle(self, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
         reply = make_reply(ReturnCode.OK)
         with self._lock:
+            # Privacy: once its command has ended, nothing more leaves for a study.
+            if not self._is_on():
+                return make_reply(ReturnCode.SERVICE_UNAVAILABLE)
             self._clock, self._origin = (0.0, 0.0), _origin(fl_ctx)
             reply.update(self._parts.reply(request))
             start, quantum = self._clock
@@ -504,6 +591,10 @@ class SiteExecutor(Executor):
                     logger.warning("an answer took %d times %.3g s", n, quantum)
                 time.sleep(max(0.0, start + n * quantum - time.monotonic()))
         return reply
+
+    def _is_on(self) -> bool:
+        """Whether the site is open, and the command runs that it is open for."""
+        return self._run is not None and running.is_on(_own_kit(), self._run)
 
     def _answer(self, raw: bytes) -> bytes:
         """Answer a whole request."""

@@ -1,18 +1,28 @@
-"""A party's FLARE process with all that it starts: started again, and stopped whole."""
+"""A kit's FLARE process, which all studies that run with the kit share.
 
-import fcntl
+A keeper, a process of its own, starts it, starts it again if it dies, and stops it with
+all that it started once no study runs with the kit. Whichever command comes first
+starts the keeper; it belongs to none of them, so that one can end, or be killed, and
+the others go on.
+"""
+
+import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
 
 import psutil
 
 from capeneuro.config.errors import ConfigError
-from capeneuro.flare import kit
+from capeneuro.data import files
+from capeneuro.flare import kit, running
 
 # Asks Linux to end the process when its parent dies, however, and becomes the command.
 WITH_PARENT = (
@@ -25,24 +35,29 @@ MODULES = {
 }
 # Seconds between beats of a site's process to the server, as FLARE takes it.
 BEATS = "heart_beat_interval=2"
+# How the process goes, for the commands that share it; in the kit.
+STATE = "tmp/process.json"
 # Seconds: a process that lived shorter is not started again at once; for each to end.
 SHORT_LIFE, ENDING = 10.0, 5.0
+# Seconds: between looks; that a command which is started again may take; for the start.
+LOOK, IDLE, STARTING = 0.3, 1.0, 40.0
 
 
-class Daemon:
-    """A party's FLARE process, in the working directory.
+class Process:
+    """A kit's FLARE process, a child of this one.
 
     Parameters
     ----------
     folder
         The party's kit.
-    variables
-        What the processes must know beside it, added to their environment.
-    log
-        Where it writes; FLARE's own logs are in the kit.
+
+    Raises
+    ------
+    ConfigError
+        If another process runs it.
     """
 
-    def __init__(self, folder: Path, variables: dict[str, str], log: Path) -> None:
+    def __init__(self, folder: Path) -> None:
         folder, kind = folder.resolve(), kit.kind_of(folder)
         name, org = kit.owner(folder)
         self._folder, self._kind = folder, kind
@@ -54,49 +69,35 @@ class Daemon:
             self._command[:0] = [sys.executable, "-c", WITH_PARENT]
         self._environment = {
             **os.environ,
-            **{f"CAPENEURO_{key}": value for key, value in variables.items()},
-            "CAPENEURO_FOLDER": str(Path.cwd()),
+            running.KIT: str(folder),
             # Privacy: what FLARE writes beside its logs is nobody else's to read.
             "TMPDIR": str(folder / "tmp"),
         }
-        self._log = log.absolute()
-        self._lock = os.open(folder / "tmp/lock", os.O_RDWR | os.O_CREAT, 0o600)
+        path = folder / kit.LOCK
+        self._lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         end = time.monotonic() + 2 * ENDING  # one that was killed may still be ending
-        while not self._mine():
+        while not running.lock(self._lock, path):
             if time.monotonic() > end:
-                owner_id = os.read(self._lock, 20).decode().strip() or "another one"
-                raise ConfigError(
-                    f"{folder}: in use by process {owner_id}; stop it first"
-                )
+                raise ConfigError(f"{folder}: in use by another process; stop it first")
             time.sleep(0.2)
         self._process: psutil.Popen | None = None
         self._below: set[psutil.Process] = set()
-
-    def _mine(self) -> bool:
-        """Lock the kit, unless another process has it."""
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError as error:
-            raise ConfigError(
-                f"{self._folder}: cannot be locked ({error.strerror}); put the kit on "
-                "a local disk"
-            ) from None
-        return True
+        self._n_starts = 0
+        self._note()
 
     def keep(self) -> None:
         """Start it, or start it again if it has died."""
         if self._process is not None:
             if self._alive():
                 return
-            print("nvflare has stopped; starting it again", flush=True)
             self.stop()
-            kit.require(self._folder, self._kind)  # as safe as it was
+            kit.require(self._folder, self._kind, is_idle=True)  # as safe as it was
             time.sleep(max(0.0, self._started + SHORT_LIFE - time.monotonic()))
-        self._log.parent.mkdir(parents=True, exist_ok=True)
-        with open(self._log, "ab") as log:
-            self._begin = log.tell()
+        descriptor = os.open(
+            self._folder / running.LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600
+        )
+        with open(descriptor, "ab") as log:
+            self._begin = log.seek(0, os.SEEK_END)
             self._process = psutil.Popen(
                 self._command,
                 env=self._environment,
@@ -106,20 +107,9 @@ class Daemon:
                 start_new_session=True,  # Ctrl-C is for this process alone
                 pass_fds=[self._lock],  # locked for as long as it lives
             )
-        os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
         self._started = time.monotonic()
-
-    def require(self) -> None:
-        """Raise ConnectionError if it has died."""
-        if not self._alive():
-            raise ConnectionError("nvflare has stopped")
-
-    def output(self) -> str:
-        """Output of the process since its last start."""
-        with open(self._log, "rb") as log:
-            log.seek(self._begin)
-            return log.read().decode(errors="replace")
+        self._n_starts += 1
+        self._note()
 
     def stop(self) -> None:
         """End it and all that it started, by force after a few seconds."""
@@ -127,13 +117,20 @@ class Daemon:
             return
         self._alive()
         everyone = [self._process, *self._below]
+        self._process, self._below = None, set()
+        self._note()
         for process in everyone:
             _signal(process.terminate)
         _, survivors = psutil.wait_procs(everyone, ENDING)
         for process in survivors:
             _signal(process.kill)
         psutil.wait_procs(survivors, ENDING)
-        self._process, self._below = None, set()
+
+    def _note(self) -> None:
+        """Write how it goes, for the commands that share it."""
+        start = f"{os.getpid()}-{self._n_starts}" if self._process else ""
+        begin = self._begin if self._process else 0
+        files.write_json(self._folder / STATE, {"start": start, "begin": begin})
 
     def _alive(self) -> bool:
         """Whether it runs; notes its processes, for orphans belong to nobody."""
@@ -148,3 +145,131 @@ class Daemon:
 def _signal(send: Callable[[], None]) -> None:
     with suppress(psutil.NoSuchProcess):
         send()
+
+
+# --- the keeper ----------------------------------------------------------------------
+
+
+def keep(folder: Path) -> None:
+    """Keep a kit's FLARE process until no study runs with the kit."""
+    os.umask(0o077)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    process, last_used = Process(folder), time.monotonic()
+    try:
+        while time.monotonic() - last_used < IDLE:
+            process.keep()
+            if running.all_of(folder):
+                last_used = time.monotonic()
+            time.sleep(LOOK)
+    finally:
+        process.stop()
+
+
+class State(NamedTuple):
+    """How a kit's FLARE process goes: which start it is of, and where its log begins.
+
+    Without a start it does not run.
+    """
+
+    start: str
+    begin: int
+
+
+class Daemon:
+    """The FLARE process of a kit, as a command sees it whose study needs it.
+
+    At the end of the ``with`` block it waits until the process has stopped, unless
+    other studies run with the kit.
+
+    Parameters
+    ----------
+    folder
+        The party's kit.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._kind = folder.resolve(), kit.kind_of(folder)
+        self._keeper: subprocess.Popen | None = None
+        self._start = ""
+
+    def __enter__(self) -> "Daemon":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        end = time.monotonic() + 3 * ENDING
+        while kit.is_in_use(self._folder) and time.monotonic() < end:
+            if running.all_of(self._folder):
+                return
+            self._reap()
+            time.sleep(0.1)
+        self._reap()
+
+    def keep(self) -> None:
+        """See that the process runs, or is started again.
+
+        Raises
+        ------
+        ConfigError
+            If it does not start, or the kit is not safe any more.
+        """
+        end, state = time.monotonic() + STARTING, self._state()
+        if self._start and (state is None or state.start != self._start):
+            print("nvflare has stopped; starting it again", flush=True)
+            self._start = ""
+        while state is None or not state.start:
+            if state is None and not self._reap():
+                kit.require(self._folder, self._kind)
+                self._start_keeper()
+            if time.monotonic() > end:
+                log = self._folder / running.LOG
+                raise ConfigError(f"{self._folder}: nvflare does not start; see {log}")
+            time.sleep(0.1)
+            state = self._state()
+        self._start = state.start
+
+    def require(self) -> None:
+        """Raise ConnectionError if it has died."""
+        state = self._state()
+        if state is None or not state.start or state.start != self._start:
+            raise ConnectionError("nvflare has stopped")
+
+    def output(self) -> str:
+        """Output of the process since its last start."""
+        state = self._state()
+        if state is None or not state.start:
+            return ""
+        with open(self._folder / running.LOG, "rb") as log:
+            log.seek(state.begin)
+            return log.read().decode(errors="replace")
+
+    def _state(self) -> State | None:
+        """How the process goes; None if nobody keeps it."""
+        if not kit.is_in_use(self._folder):
+            return None
+        with suppress(OSError, ValueError, TypeError):
+            return State(**json.loads((self._folder / STATE).read_text()))
+        return None
+
+    def _start_keeper(self) -> None:
+        with open(self._folder / running.LOG, "ab") as log:
+            self._keeper = subprocess.Popen(
+                [sys.executable, "-m", "capeneuro.flare.daemon", str(self._folder)],
+                cwd=self._folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C ends this command alone
+            )
+
+    def _reap(self) -> bool:
+        """Whether a keeper that this command started runs."""
+        return self._keeper is not None and self._keeper.poll() is None
+
+
+if __name__ == "__main__":
+    keep(Path(sys.argv[1]))

@@ -29,6 +29,7 @@ from cryptography.x509.oid import NameOID
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.study import StudyConfig
 from capeneuro.data import files
+from capeneuro.flare import running
 
 VERSIONS = ((2, 9), (2, 10))
 # All that FLARE may build from a job, at a site and at the server.
@@ -52,6 +53,10 @@ CONFIGURATION = {
     "lead": "fed_admin.json",
 }
 WARN_DAYS = 90
+# Locked by the process that runs FLARE with the kit.
+LOCK = "tmp/lock"
+# Jobs at a time: one a study, and one more of each that is about to end.
+MOST_JOBS = 2 * running.MOST
 
 
 class Finding(NamedTuple):
@@ -229,7 +234,7 @@ def harden(kit: Path) -> None:
         storage["root_dir"] = str(snapshots)
         components = {c["id"]: c for c in resources["components"]}
         components["job_manager"]["args"]["uri_root"] = str(jobs)
-        components["job_scheduler"]["args"]["max_jobs"] = 1
+        components["job_scheduler"]["args"]["max_jobs"] = MOST_JOBS
         resources["servers"][0]["admin_storage"] = str(_storage(kit)[2])
     _write(kit, "resources.json", resources)
     rights = {"format_version": "1.0", "permissions": PERMISSIONS[kind]}
@@ -264,8 +269,15 @@ def address(kit: Path) -> tuple[str, int]:
 # --- checking them -------------------------------------------------------------------
 
 
-def check(kit: Path, name: str | None = None) -> list[Finding]:
+def is_in_use(kit: Path) -> bool:
+    """Whether FLARE runs with a kit."""
+    return running.is_locked(kit / LOCK)
+
+
+def check(kit: Path, name: str | None = None, is_idle: bool = False) -> list[Finding]:
     """Check a kit, rule by rule; ``name`` is the site whose kit it must be.
+
+    With ``is_idle`` the server's port must be free also while somebody has the kit.
 
     Raises
     ------
@@ -273,17 +285,20 @@ def check(kit: Path, name: str | None = None) -> list[Finding]:
         If the folder is not a kit.
     """
     kind = kind_of(kit)
-    findings = [*_identity(kit, name), *_host(kit, kind)]
+    is_idle = is_idle or not is_in_use(kit)
+    findings = [*_identity(kit, name), *_host(kit, kind, is_idle)]
     if kind != "lead":
         findings += _settings(kit, kind)
     return findings
 
 
-def require(kit: Path, kind: str, name: str | None = None) -> None:
+def require(
+    kit: Path, kind: str, name: str | None = None, is_idle: bool = False
+) -> None:
     """Raise with all that is wrong with a kit, before anything starts with it."""
     if kind_of(kit) != kind:
         raise ConfigError(f"{kit}: must be a {kind}'s kit, got a {kind_of(kit)}'s")
-    wrong = [f for f in check(kit, name) if f.wrong and not f.warning]
+    wrong = [f for f in check(kit, name, is_idle) if f.wrong and not f.warning]
     if wrong:
         lines = [f"{kit}: {f.rule}: {f.wrong}" for f in wrong]
         raise ConfigError("\n".join(lines))
@@ -325,7 +340,7 @@ def _identity(kit: Path, name: str | None) -> Iterator[Finding]:
     yield Finding("mutual TLS", "" if mutual else text)
 
 
-def _host(kit: Path, kind: str) -> Iterator[Finding]:
+def _host(kit: Path, kind: str, is_idle: bool) -> Iterator[Finding]:
     low, high = (".".join(map(str, v)) for v in VERSIONS)
     try:
         version = importlib.metadata.version("nvflare")
@@ -335,7 +350,7 @@ def _host(kit: Path, kind: str) -> Iterator[Finding]:
     except importlib.metadata.PackageNotFoundError:
         text = "not installed; pip install 'capeneuro[federated]'"
     yield Finding("version of nvflare", text)
-    if kind == "server":
+    if kind == "server" and is_idle:
         port = address(kit)[1]
         # One that was killed may still be ending.
         tries = (_is_free(port) or time.sleep(0.5) for _ in range(16))
@@ -411,8 +426,8 @@ def _settings(kit: Path, kind: str) -> Iterator[Finding]:
         text = f"jobs are stored outside the kit; {remedy}"
         inside = stored == [str(path) for path in _storage(kit)]
         yield Finding("storage", "" if inside else text)
-        alone = components["job_scheduler"]["args"].get("max_jobs") == 1
-        yield Finding("one job at a time", "" if alone else remedy)
+        most = components["job_scheduler"]["args"].get("max_jobs")
+        yield Finding("jobs at a time", "" if most == MOST_JOBS else remedy)
 
 
 def _storage(kit: Path) -> list[Path]:

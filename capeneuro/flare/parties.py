@@ -1,8 +1,8 @@
 """The parties of a federation, each on its host: a site that waits, an aggregator.
 
-Each runs its FLARE process as a child (:mod:`.daemon`). The aggregator also
-submits the study's jobs, one after the other until it is done: FLARE never resumes one,
-and its word that a job is running is not believed.
+Each sees to its kit's FLARE process, which several studies may share (:mod:`.daemon`).
+The aggregator also submits the study's jobs, one after the other until it is done:
+FLARE never resumes one, and its word that a job is running is not believed.
 """
 
 import json
@@ -12,8 +12,9 @@ import re
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,7 +25,7 @@ from capeneuro.config import load
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.study import StudyConfig
 from capeneuro.data import files
-from capeneuro.flare import joining, kit, reach, site_status
+from capeneuro.flare import joining, kit, reach, running, site_status
 from capeneuro.studies import flow, gate
 from capeneuro.studies import sites as site_files
 
@@ -122,14 +123,18 @@ def site(
     print(
         joining.summary(joining.approved_manifest(study.full_study, name)), flush=True
     )
-    log = study.private(name) / "logs" / "site.log"
+    log = site_status.log_file(study, name)
     host, port = kit.address(kit_folder)
     from capeneuro.flare.daemon import Daemon  # its libraries come with nvflare
 
-    variables = {"STUDY": str(path), "STAGE": stage, "SITE": name}
-    with _stopped_by_signals():
-        daemon = Daemon(kit_folder, variables, log)
-        print(f"waiting for {host}:{port}; log: {log}; stop with Ctrl-C", flush=True)
+    run = running.run_of(study.identity, path, stage, name)
+    with (
+        _stopped_by_signals(),
+        Daemon(kit_folder) as daemon,
+        running.listed(kit_folder, run),
+    ):
+        say = partial(_say, kit_folder, run)
+        say(f"waiting for {host}:{port}; log: {log}; stop with Ctrl-C")
         site_status.forget(study, name)
         registered, before, answer, last_asked = False, None, "", time.monotonic()
         try:
@@ -137,37 +142,44 @@ def site(
                 daemon.keep()
                 if not registered and time.monotonic() - last_asked > ASK:
                     answer, last_asked = (
-                        _who_answers(kit_folder, answer),
+                        _who_answers(kit_folder, answer, say),
                         time.monotonic(),
                     )
                 if (
                     not registered
                     and "Successfully registered client" in daemon.output()
                 ):
-                    print(f"registered at {host}:{port}", flush=True)
+                    say(f"registered at {host}:{port}")
                     registered = True
-                before = _tell(study, name, before)
+                before = _tell(study, name, before, say)
                 time.sleep(LOOK)
             time.sleep(ENDING)  # the aggregator has to read the answer, too
-            print(f"{name}: the study is finished", flush=True)
+            say(f"{name}: the study is finished")
         except KeyboardInterrupt:
-            print(f"{name}: stopping", flush=True)
-        finally:
-            daemon.stop()
+            say(f"{name}: stopping")
     return 0
 
 
-def _who_answers(kit_folder: Path, before: str) -> str:
+def _say(kit_folder: Path, run: running.Run, line: str) -> None:
+    """Print a line; of which study where several run with the kit."""
+    is_alone = len(running.all_of(kit_folder)) < 2
+    print(line if is_alone else f"{run.name}: {line}", flush=True)
+
+
+def _who_answers(kit_folder: Path, before: str, say: Callable[[str], None]) -> str:
     """Print a wrong server at the address, unless it was printed before."""
     wrong = reach.what_answers(kit_folder)
     if wrong and wrong != before:
         host, port = kit.address(kit_folder)
-        print(f"{host}:{port}: {wrong}", flush=True)
+        say(f"{host}:{port}: {wrong}")
     return wrong
 
 
 def _tell(
-    study: StudyConfig, name: str, before: dict[str, Any] | None
+    study: StudyConfig,
+    name: str,
+    before: dict[str, Any] | None,
+    say: Callable[[str], None],
 ) -> dict[str, Any] | None:
     """Print news of the study's progress, and write the site's page."""
     status = site_status.read(study, name)
@@ -176,10 +188,10 @@ def _tell(
     last_number = before["lines"][-1][0] if before else -1
     for number, line in status["lines"]:
         if number > last_number:
-            print(line, flush=True)
+            say(line)
     path = site_status.write_page(study, name, status)
     if before is None:
-        print(f"how it stands, for a browser: {path}", flush=True)
+        say(f"how it stands, for a browser: {path}")
     return status
 
 
@@ -229,16 +241,15 @@ def aggregate(
     for handler in logging.getLogger().handlers:  # FLARE tells of each lost connection
         handler.addFilter(lambda r: r.name == "root" or r.name.startswith("capeneuro"))
 
-    folder = site_files.status_file(study).parent
-    files.write_json(site_files.status_file(study), {"job": None})
-    with _stopped_by_signals():
-        variables = {"STUDY": str(path), "STAGE": stage}
-        server = daemon.Daemon(server_kit, variables, folder / "server.log")
-        try:
-            drive = _Drive(study, controller, server, lead_kit, timeout, segment)
-            return drive.run(patience)
-        finally:
-            server.stop()
+    run = running.run_of(study.identity, path, stage)
+    with (
+        _stopped_by_signals(),
+        daemon.Daemon(server_kit) as server,
+        running.listed(server_kit, run),
+    ):
+        files.write_json(site_files.status_file(study), {"job": None})
+        drive = _Drive(study, controller, server, lead_kit, timeout, segment)
+        return drive.run(patience)
 
 
 class _Drive:
@@ -418,6 +429,7 @@ def write_job(folder: Path, study: StudyConfig, options: dict[str, Any]) -> None
     controller = {"path": "capeneuro.flare.controller.StudyController", "id": "study"}
     controller["args"] = {"study": study.identity, **options}
     executor = {"path": "capeneuro.flare.controller.SiteExecutor", "args": {}}
+    executor["args"] = {"study": study.identity}
     everyone = list(study.site_names)
     meta = {
         "name": study.study.replace("/", "-"),

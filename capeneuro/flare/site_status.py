@@ -93,6 +93,11 @@ class Standing:
         files.write_json(_file(study, site.name), self._status)
 
 
+def log_file(study: StudyConfig, name: str) -> Path:
+    """Log of a site's process that answers for a study."""
+    return study.private(name) / "logs" / "site.log"
+
+
 def read(study: StudyConfig, name: str) -> dict[str, Any] | None:
     """How a study stands at a site; None before its first job."""
     path = _file(study, name)

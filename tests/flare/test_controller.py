@@ -24,7 +24,7 @@ from capeneuro import __version__
 from capeneuro.config import load
 from capeneuro.federation.envelope import HEADER, ROOM, SIGNATURE, Authority, Gate
 from capeneuro.federation.messages import pack, unpack
-from capeneuro.flare import answering, controller, daemon, kit
+from capeneuro.flare import answering, controller, daemon, kit, running
 from capeneuro.flare.answering import AnsweringSite
 from capeneuro.flare.parties import ENDED, write_job
 
@@ -166,7 +166,8 @@ def test_every_request_has_a_timeout():
 
 @pytest.fixture
 def executor() -> controller.SiteExecutor:
-    made = controller.SiteExecutor()
+    made = controller.SiteExecutor("")
+    made._is_on = lambda: True
     made._answering = AnsweringSite(None, "a", Approved(), True)
     made._answering._site = SimpleNamespace(
         answer=lambda what, message: {"what": what}, room=lambda *_: ROOM
@@ -247,13 +248,25 @@ def test_no_text_of_an_exception_leaves(executor):
 
 def test_a_site_without_its_files_says_so(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(controller.FOLDER, str(tmp_path))
-    monkeypatch.setenv(controller.STUDY, "absent.yaml")
-    topics = {}
+    monkeypatch.setenv(running.KIT, str(tmp_path))
+    made, topics = controller.SiteExecutor("tiny:0"), {}
     engine = SimpleNamespace(register_aux_message_handler=topics.__setitem__)
-    made = controller.SiteExecutor()
+    made._follow = lambda: None
     made.handle_event("_start_run", SimpleNamespace(get_engine=lambda: engine))
     assert list(topics) == [controller.TOPIC, controller.BEAT]
+    run = running.run_of("tiny:0", Path("absent.yaml"), "", "a")
+    with running.listed(tmp_path, run):
+        made._open(run)
+        told_without_files(made)
+    # Once the command has ended, nothing leaves any more.
+    request = Shareable()
+    request["message"] = AUTHORITY.request("a", "ping", ping())
+    refused = made._handle("", request, None)
+    assert refused.get_return_code() == ReturnCode.SERVICE_UNAVAILABLE
+    assert "answer" not in refused
+
+
+def told_without_files(made: controller.SiteExecutor) -> None:
     assert told(made, AUTHORITY.request("a", "ping", ping())) == b""
     made._answering = AnsweringSite(None, "a", Approved(), True)
     assert handle(made, "ping", **ping())["rule"] == "files of the site"
@@ -378,11 +391,11 @@ def test_a_killed_site_comes_back_with_the_next_job(root, kits):
 @pytest.mark.parametrize("root", [MANY], indirect=True)
 def test_a_killed_job_process_of_a_site_is_started_again(root, kits):
     with (
-        sites(root, kits) as own,
+        sites(root, kits),
         parties.aggregate(root, kits, timeout=10, patience=120) as drive,
     ):
         wait_for_rounds(root)
-        (client,) = own["site-1"].children()
+        (client,) = parties.processes(kits, "site-1")
         for job in client.children():
             parties.kill(job)
         finish(root, drive, 200)
@@ -394,7 +407,7 @@ def test_a_killed_job_process_of_a_site_is_started_again(root, kits):
 def test_a_killed_server_is_started_again(root, kits):
     with sites(root, kits), parties.aggregate(root, kits, patience=120) as drive:
         wait_for_rounds(root)
-        for server in drive.children():
+        for server in parties.processes(kits, "server"):
             parties.kill(server)
         finish(root, drive, 200)
     assert "nvflare has stopped; starting it again" in said(root / "aggregator")
@@ -471,14 +484,13 @@ def test_a_kit_of_another_authority_gets_nowhere(root, kits):
         for name in SITES[:2]:
             stack.enter_context(parties.site(root, kits, name))
         with contextlib.chdir(root / "site-2"):
-            variables = {"STUDY": STUDY, "SITE": "site-2"}
-            intruder = daemon.Daemon(forged, variables, Path("intruder.log"))
+            intruder = daemon.Process(forged)
             intruder.keep()
         stack.callback(intruder.stop)
         drive = stack.enter_context(parties.aggregate(root, kits, patience=30))
         assert drive.wait(90) == 1
     assert "missing sites: site-2" in said(root / "aggregator")
-    assert "Successfully registered" not in (root / "site-2/intruder.log").read_text()
+    assert "Successfully registered" not in (forged / running.LOG).read_text()
 
 
 @slow
@@ -498,18 +510,18 @@ def test_a_site_that_refuses_ends_the_study_with_its_rule(root, kits):
 def test_the_lead_can_do_no_more_than_start_jobs(root, kits, tmp_path):
     """With hardened kits: no code, no class of FLARE's, no look into a site."""
     study = load.load_study(root / "aggregator" / STUDY)
-    daemons = []
+    daemons, log = [], kits / "site-0/kit" / running.LOG
+    before = len(log.read_text()) if log.exists() else 0
+
+    def output() -> str:
+        return log.read_text()[before:]
+
     for party in ("server", "site-0"):
-        (tmp_path / party).mkdir()
-        with contextlib.chdir(tmp_path / party):
-            variables = {"STUDY": STUDY, "SITE": party}
-            daemons.append(
-                daemon.Daemon(kits / party / "kit", variables, tmp_path / party / "log")
-            )
-            daemons[-1].keep()
+        daemons.append(daemon.Process(kits / party / "kit"))
+        daemons[-1].keep()
     try:
         parties.wait_for(
-            lambda: "Successfully registered client" in daemons[1].output(), 60, "site"
+            lambda: "Successfully registered client" in output(), 60, "site"
         )
         with controller.session(kits / "lead/kit", 10.0) as lead:
             for forbidden in (
@@ -555,4 +567,4 @@ def test_the_lead_can_do_no_more_than_start_jobs(root, kits, tmp_path):
     finally:
         for one in daemons:
             one.stop()
-    assert "ComponentNotAuthorized" in (tmp_path / "site-0/log").read_text()
+    assert "ComponentNotAuthorized" in output()

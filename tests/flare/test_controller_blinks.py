@@ -95,7 +95,7 @@ def test_a_study_survives_whoever_is_killed(tmp_path, kits, seed):
         parties.wait_for(lambda: rounds_done(root) >= at, 90, "the rounds before")
         start = time.monotonic()
         if victim == "server":
-            for process in drive.children():
+            for process in parties.processes(kits, "server"):
                 parties.kill(process)
         elif victim == "aggregator":
             parties.kill(drive)

@@ -3,7 +3,6 @@
 import contextlib
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import parties
 import pytest
@@ -21,7 +20,7 @@ from capeneuro.studies.timecourse_features import made_from
 
 pytest.importorskip("nvflare")
 
-from capeneuro.flare import answering, controller, joining
+from capeneuro.flare import answering, controller, joining, running
 
 
 def steps_of(stage: str) -> tuple[list[str], list[str]]:
@@ -32,16 +31,10 @@ def steps_of(stage: str) -> tuple[list[str], list[str]]:
 
 def answered(root: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> dict:
     """What a site's process says to the aggregator's first word of the last stage."""
-    engine = SimpleNamespace(register_aux_message_handler=lambda *_: None)
-    opened = controller.SiteExecutor()
-    for variable, value in zip(
-        (controller.FOLDER, controller.STUDY, controller.STAGE, controller.SITE),
-        (root / name, STUDY, "contrast", name),
-        strict=True,
-    ):
-        monkeypatch.setenv(variable, str(value))
+    opened = controller.SiteExecutor("")
+    monkeypatch.setenv(running.KIT, str(root))
     with contextlib.chdir(root / name):
-        opened.handle_event("_start_run", SimpleNamespace(get_engine=lambda: engine))
+        opened._open(running.run_of("", Path(STUDY), "contrast", name))
     asking = controller.StudyController("", "", 1, 1.0, 1.0)
     with contextlib.chdir(root / "aggregator"):
         study = load.load_study(STUDY, "contrast")

@@ -79,7 +79,8 @@ class Network:
             self.ask(name, "ping", **greeting)
 
     def _executor(self, name: str, site) -> controller.SiteExecutor:
-        made = controller.SiteExecutor()
+        made = controller.SiteExecutor("")
+        made._is_on = lambda: True
         own = {"digest": self.authority.manifest, "asker": self.authority.public}
         manifest = SimpleNamespace(missing=lambda _: [], **own)
         clock = made._start_clock
@@ -356,10 +357,11 @@ def test_answers_of_private_data_over_a_network_are_timed(kind, federation, expe
 @pytest.mark.parametrize("kind", ["private", "public"])
 def test_a_site_of_private_data_opens_with_its_clock(kind, monkeypatch):
     """What FLARE starts is what waits; the tests above set the clock themselves."""
-    made, authority = controller.SiteExecutor(), Authority(bytes(32))
+    made, authority = controller.SiteExecutor(""), Authority(bytes(32))
     study = SimpleNamespace(full_study=None, federation="nvflare", private=Path)
     manifest = {"digest": authority.manifest, "asker": authority.public, "root": "r"}
-    monkeypatch.setenv(controller.SITE, "a")
+    monkeypatch.setenv(controller.running.KIT, "kit")
+    monkeypatch.setattr(controller, "_log_apart", lambda _: None)
     for where, name, value in (
         (controller, "_own_study", study),
         (answering, "Standing", None),

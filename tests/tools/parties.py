@@ -145,18 +145,35 @@ def kill(process: psutil.Process) -> None:
         psutil.wait_procs(everyone, 10)
 
 
+def processes(kits: Path, party: str) -> list[psutil.Process]:
+    """FLARE's process of a party, which nobody's command is the parent of."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            line = process.cmdline()
+            is_job = any("process" in word for word in line[:4])
+            if str(kits / party / "kit") in line and "-s" in line and not is_job:
+                found.append(process)
+    return found
+
+
 def site(
-    root: Path, kits: Path, name: str, *more: str, **variables: str
+    root: Path,
+    kits: Path,
+    name: str,
+    *more: str,
+    study: str = STUDY,
+    **variables: str,
 ) -> contextlib.AbstractContextManager:
     own = str(kits / name / "kit")
-    arguments = ("site", STUDY, "--site", name, "--kit", own, *more)
+    arguments = ("site", study, "--site", name, "--kit", own, *more)
     return running(root / name, *arguments, **variables)
 
 
-def aggregate(root: Path, kits: Path, **options: float):
+def aggregate(root: Path, kits: Path, study: str = STUDY, **options: float):
     given = [str(x) for k, v in options.items() for x in (f"--{k}", v)]
     servers = ["--kit", kits / "server/kit", "--lead", kits / "lead/kit"]
-    return running(root / "aggregator", "aggregate", STUDY, *map(str, servers), *given)
+    return running(root / "aggregator", "aggregate", study, *map(str, servers), *given)
 
 
 def said(folder: Path) -> str:

@@ -56,6 +56,8 @@ def attack(controller, executor, engine, overheard) -> None:
     from capeneuro.federation.envelope import Authority
 
     loot = []
+    while executor._run is None:
+        time.sleep(0.05)
     own = Authority(executor._answering._manifest.digest)
     end = time.monotonic() + 60
     while len(overheard) < 4 and time.monotonic() < end:
@@ -94,5 +96,5 @@ def opens(own, victim, raw, answer) -> str:
     return ""
 
 
-if os.environ.get("CAPENEURO_SITE"):
+if os.environ.get("CAPENEURO_KIT"):
     sys.meta_path.insert(0, Hook())
