@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import re
 import threading
 import time
@@ -301,7 +302,7 @@ def sites(root: Path, kits: Path, **evil: str):
         }
 
 
-EVIL = str(Path(parties.__file__).parent / "evil")
+EVIL = f"{Path(parties.__file__).parent / 'evil'}:{os.environ.get('PYTHONPATH', '')}"
 
 
 @pytest.mark.parametrize("root", [12], indirect=True)

@@ -371,8 +371,7 @@ def test_a_site_of_private_data_opens_with_its_clock(kind, monkeypatch):
         (answering.joining, "open_site", None),
     ):
         monkeypatch.setattr(where, name, lambda *_, value=value: value)
-    engine = SimpleNamespace(register_aux_message_handler=lambda *_: None)
-    made.handle_event("_start_run", SimpleNamespace(get_engine=lambda: engine))
+    made._open(controller.running.run_of("", Path(), "", "a"))
     assert made._timed == (kind == "private")
 
 
