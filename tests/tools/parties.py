@@ -20,6 +20,9 @@ from capeneuro.studies import components
 
 BIN = Path(sys.executable).parent
 SITES = ("site-0", "site-1", "site-2")
+SECOND = "second.yaml"
+# What commands say, by study file.
+OUT = {STUDY: "out.txt", SECOND: "second.txt"}
 RESULTS = (components.SUBSPACE, components.UNMIXING)
 
 
@@ -88,25 +91,46 @@ def write_parties(
         assert command("ica", STUDY) == 0
 
 
-def join_all(root: Path, sites=SITES) -> None:
+def write_second(root: Path, n_rounds: int, **keys: object) -> None:
+    """A second study of the same people, in the same folders; ``keys`` of its file."""
+    together = root / "together"
+    with contextlib.chdir(together):
+        shutil.copy(STUDY, SECOND)
+        edit(SECOND, "study", "second")
+        edit(SECOND, "ica.n_rounds", n_rounds)
+        for key, value in keys.items():
+            edit(SECOND, key, value)
+        assert command("validate", SECOND) == 0
+        for name in SITES:
+            assert command("prepare", SECOND, "--site", name) == 0
+            own = Path("private", name, "second")
+            shutil.copytree(own, root / name / own)
+        for party in ("aggregator", *SITES):
+            shutil.copy(SECOND, root / party)
+        join_all(root, path=SECOND)
+        assert command("pca", SECOND) == 0
+        assert command("ica", SECOND) == 0
+
+
+def join_all(root: Path, sites=SITES, path: str = STUDY) -> None:
     """The joining ceremony, where every party's folder is on this machine."""
     entries, approvals, hub = [], [], root / "aggregator"
     for name in sites:
         with contextlib.chdir(root / name):
             contact = f"Institute {name}", f"dpo@{name}.example"
-            study = load.load_study(STUDY)
+            study = load.load_study(path)
             entry = joining.enter(study, name, *contact)
-            joining.note_study_file(study, name, Path(STUDY))
+            joining.note_study_file(study, name, Path(path))
             entries.append(root / name / entry)
     with contextlib.chdir(hub):
-        manifest = joining.assemble(load.load_study(STUDY), entries)
+        manifest = joining.assemble(load.load_study(path), entries)
     for name in sites:
         with contextlib.chdir(root / name):
             signed = hub / "manifest.json", manifest.fingerprint
-            approval = joining.approve(load.load_study(STUDY), name, *signed)
+            approval = joining.approve(load.load_study(path), name, *signed)
             approvals.append(root / name / approval)
     with contextlib.chdir(hub):
-        joining.collect(load.load_study(STUDY), approvals)
+        joining.collect(load.load_study(path), approvals)
 
 
 def make_kits(folder: Path, port: int) -> None:
@@ -118,9 +142,11 @@ def make_kits(folder: Path, port: int) -> None:
 
 
 @contextlib.contextmanager
-def running(folder: Path, *arguments: str, **variables: str) -> Iterator[psutil.Popen]:
+def running(
+    folder: Path, *arguments: str, out: str = "out.txt", **variables: str
+) -> Iterator[psutil.Popen]:
     """A command in a party's folder; it and all below it are dead afterwards."""
-    with open(folder / "out.txt", "ab") as out:
+    with open(folder / out, "ab") as out:
         process = psutil.Popen(
             [str(BIN / "capeneuro"), *arguments],
             cwd=folder,
@@ -167,17 +193,18 @@ def site(
 ) -> contextlib.AbstractContextManager:
     own = str(kits / name / "kit")
     arguments = ("site", study, "--site", name, "--kit", own, *more)
-    return running(root / name, *arguments, **variables)
+    return running(root / name, *arguments, out=OUT[study], **variables)
 
 
 def aggregate(root: Path, kits: Path, study: str = STUDY, **options: float):
     given = [str(x) for k, v in options.items() for x in (f"--{k}", v)]
     servers = ["--kit", kits / "server/kit", "--lead", kits / "lead/kit"]
-    return running(root / "aggregator", "aggregate", study, *map(str, servers), *given)
+    arguments = ("aggregate", study, *map(str, servers), *given)
+    return running(root / "aggregator", *arguments, out=OUT[study])
 
 
-def said(folder: Path) -> str:
-    return (folder / "out.txt").read_text()
+def said(folder: Path, study: str = STUDY) -> str:
+    return (folder / OUT[study]).read_text()
 
 
 def wait_for(condition, seconds: float, what: str) -> None:
@@ -188,19 +215,20 @@ def wait_for(condition, seconds: float, what: str) -> None:
         time.sleep(0.05)
 
 
-def n_charged(root: Path, party: str, name: str = "") -> int:
-    """Releases in the ledger of a site, by default the party's own."""
+def n_charged(root: Path, party: str, name: str = "", study: str = "") -> int:
+    """Releases in the ledger of a site, by default the party's own and of any study."""
     path = root / party / "private" / (name or party) / "ledger" / "ledger.jsonl"
     lines = path.read_text().splitlines() if path.exists() else []
     entries = [json.loads(json.loads(line)["entry"]) for line in lines]
-    return sum(entry["kind"] == "release" for entry in entries)
+    releases = [entry for entry in entries if entry["kind"] == "release"]
+    return sum(entry["study"].startswith(study) for entry in releases)
 
 
-def assert_same_results(root: Path) -> None:
+def assert_same_results(root: Path, study: str = "tiny") -> None:
     """Released files over the network are those of one process, to the last bit."""
     for name in RESULTS:
-        here = root / "aggregator/results/tiny" / name
-        there = root / "together/results/tiny" / name
+        here = root / "aggregator/results" / study / name
+        there = root / "together/results" / study / name
         assert here.read_bytes() == there.read_bytes(), name
 
 
