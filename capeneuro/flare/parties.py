@@ -12,8 +12,8 @@ import re
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import chdir, contextmanager
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -42,13 +42,17 @@ ENDED_PROCESS = re.compile("is gone|no connection")
 ENDED = ("FINISHED", "FAILED", "ABANDONED", "ABORTED")
 
 
-def show(study: StudyConfig, name: str) -> None:
+def show(
+    study: StudyConfig, name: str, beside: Collection[site_files.Commitment] = ()
+) -> None:
     """Print a study's questions to a site, and its promise against each party.
 
     Parameters
     ----------
     study, name
         The study, and the site, whose file is here.
+    beside
+        What the site has promised to studies that run at the same time.
 
     Raises
     ------
@@ -57,7 +61,8 @@ def show(study: StudyConfig, name: str) -> None:
     """
     sites = site_files.load_sites(study)
     own_site = {name: flow.one_site(sites, name)}
-    spent = site_files.check_ceilings(study, own_site).get(name, 0.0)
+    spent = site_files.check_ceilings(study, own_site, beside=beside)
+    spent = spent.get(name, 0.0)
     promise = study.promise_of(name)
     print(
         f"study {study.study!r} asks {name}, one of {len(study.sites)} sites with "
@@ -119,10 +124,6 @@ def site(
             todo = f"capeneuro prepare {path} --stage {stage} --site {name}"
         raise ConfigError(f"{features}: not found; run: {todo}")
     site_files.check_sampler(study)
-    show(study, name)
-    print(
-        joining.summary(joining.approved_manifest(study.full_study, name)), flush=True
-    )
     log = site_status.log_file(study, name)
     host, port = kit.address(kit_folder)
     from capeneuro.flare.daemon import Daemon  # its libraries come with nvflare
@@ -133,6 +134,9 @@ def site(
         Daemon(kit_folder) as daemon,
         running.listed(kit_folder, run),
     ):
+        show(study, name, _beside(kit_folder, run))
+        manifest = joining.approved_manifest(study.full_study, name)
+        print(joining.summary(manifest), flush=True)
         say = partial(_say, kit_folder, run)
         say(f"waiting for {host}:{port}; log: {log}; stop with Ctrl-C")
         site_status.forget(study, name)
@@ -158,6 +162,18 @@ def site(
         except KeyboardInterrupt:
             say(f"{name}: stopping")
     return 0
+
+
+def _beside(kit_folder: Path, run: running.Run) -> list[site_files.Commitment]:
+    """What the site has promised to other studies that run with its kit."""
+    beside = []
+    for other in running.all_of(kit_folder):
+        if other.identity != run.identity and other.site:
+            with chdir(other.folder):
+                study = load.load_study(other.study, other.stage)
+                site = site_files.load_sites(study)[other.site]
+                beside.append(site_files.commitment(study, other.site, site))
+    return beside
 
 
 def _say(kit_folder: Path, run: running.Run, line: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -306,13 +306,48 @@ def without_ledger(study: StudyConfig, sites: Sites) -> dict[str, str]:
     return errors
 
 
+class Commitment(NamedTuple):
+    """What a site has promised to a study that runs beside another one.
+
+    Parameters
+    ----------
+    study
+        Its name.
+    ledger
+        Of the site's people.
+    mu
+        Its whole promise.
+    requests
+        Its releases so far, which are part of that.
+    """
+
+    study: str
+    ledger: Path
+    mu: float
+    requests: list[str]
+
+
+def commitment(study: StudyConfig, name: str, site: SiteConfig) -> Commitment:
+    """State what a site has promised to a study, whose folder is the working one."""
+    book = open_ledger(site)
+    lineage = _lineage(study, name, book)
+    lines = book.of_lineage(lineage, study.identity, name, stages_of(study))
+    requests = [line.request for line in lines]
+    mu = 0.0 if study.arm == "non-private" else study.promise_of(name).mu
+    return Commitment(study.study, site.ledger.resolve(), mu, requests)
+
+
 def check_ceilings(
-    study: StudyConfig, sites: Sites, on_paper: bool = False
+    study: StudyConfig,
+    sites: Sites,
+    on_paper: bool = False,
+    beside: Collection[Commitment] = (),
 ) -> dict[str, float]:
     """Raise if a study does not fit under a site's ceiling; epsilon spent by site.
 
     Earlier releases of this study from the same data are part of its promise, not added
-    to it. With ``on_paper`` a ledger that is yet to be made counts as empty.
+    to it. With ``on_paper`` a ledger that is yet to be made counts as empty. Studies
+    ``beside`` it may still spend all that they were promised.
     """
     if study.arm == "non-private":
         return {}
@@ -332,7 +367,7 @@ def check_ceilings(
     if unmade and not on_paper:
         raise ConfigError("\n".join(f"site {n}: {why}" for n, why in unmade.items()))
     return {
-        name: _spent_before(study, name, site, name in unmade)
+        name: _spent_before(study, name, site, name in unmade, beside)
         for name, site in sites.items()
     }
 
@@ -416,7 +451,11 @@ def _check_rules(study: StudyConfig, name: str, site: SiteConfig) -> None:
 
 
 def _spent_before(
-    study: StudyConfig, name: str, site: SiteConfig, on_paper: bool = False
+    study: StudyConfig,
+    name: str,
+    site: SiteConfig,
+    on_paper: bool,
+    beside: Collection[Commitment],
 ) -> float:
     """Epsilon that a site spent before; raises if the study exceeds its ceiling."""
     _check_rules(study, name, site)
@@ -453,17 +492,23 @@ def _spent_before(
     spent = book.total(without=[entry.request for entry in earlier])
     before = accounting.epsilon_from_mu(spent, site.delta)
     promise = study.promise_of(name)
-    total = accounting.compose([spent, promise.mu])
+    beside = [b for b in beside if b.ledger == site.ledger.resolve()]
+    counted = [entry.request for entry in earlier]
+    counted += [request for other in beside for request in other.requests]
+    promised = [promise.mu, *(other.mu for other in beside)]
+    total = accounting.compose([book.total(without=counted), *promised])
     if not book.ceiling.admits(total):
+        others = f" and all that {', '.join(b.study for b in beside)} may still spend"
         own_promise = study.budget.site_epsilon
         after = accounting.epsilon_from_mu(total, site.delta)
         raise BudgetExceeded(
             f"site {name}: epsilon: the ceiling is {site.epsilon:g} at delta "
             f"{site.delta:g}; this study's {promise.epsilon:g} with the "
-            f"{before:.4g} spent before (in the ledger {site.ledger}) makes "
-            f"{after:.4g}; lower "
+            f"{before:.4g} spent before (in the ledger {site.ledger})"
+            f"{others if beside else ''} makes {after:.4g}; lower "
             f"{'budget.site_epsilon' if name in own_promise else 'budget.epsilon'}, "
             "or, if nobody is in both studies, let each name its people in cohort"
+            f"{'; or wait until they have ended' if beside else ''}"
         )
     return before
 

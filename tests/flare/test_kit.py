@@ -17,11 +17,13 @@ import pytest
 pytest.importorskip("nvflare", reason="needs the extra federated")
 
 import parties
-from parties import BIN, SITES, STUDY
+from parties import BIN, SECOND, SITES, STUDY
 from tiny_study import command, edit, write_study
 
+from capeneuro.config import load
 from capeneuro.config.errors import ConfigError
-from capeneuro.flare import kit
+from capeneuro.flare import kit, running
+from capeneuro.studies import sites as site_files
 
 
 @pytest.fixture(scope="module")
@@ -314,8 +316,10 @@ def test_the_printed_lines_make_a_kit(here, capsys):
 # --- commands that refuse before anything runs ---------------------------------------
 
 
-def run_site(name: str = "site-0", own: str = "kits/site-0/kit") -> int:
-    return command("site", STUDY, "--site", name, "--kit", own)
+def run_site(
+    name: str = "site-0", own: str = "kits/site-0/kit", study: str = STUDY
+) -> int:
+    return command("site", study, "--site", name, "--kit", own)
 
 
 def run_aggregator() -> int:
@@ -376,3 +380,24 @@ def test_a_command_refuses_in_one_line(prepared, capsys, run, status, text):
     error = capsys.readouterr().err.splitlines()
     assert len(error) == 1
     assert text in error[0]
+
+
+def test_a_study_that_does_not_fit_beside_a_running_one_is_refused(prepared, capsys):
+    """Both would spend until the ceiling stops both: the later one does not begin."""
+    shutil.copy(STUDY, SECOND)
+    edit(SECOND, "study", "second")
+    edit("site-0.yaml", "epsilon", 6.0)  # for one of two that promise 5
+    assert command("validate", SECOND) == 0
+    assert command("prepare", SECOND, "--site", "site-0") == 0
+    own = Path("kits/site-0/kit")
+    first, second = load.load_study(STUDY), load.load_study(SECOND)
+    listing = running.run_of(first.identity, Path(STUDY), "", "site-0")
+    capsys.readouterr()
+    with running.listed(own, listing):
+        assert run_site(study=SECOND) == 3
+        (error,) = capsys.readouterr().err.splitlines()
+        assert "epsilon: the ceiling is 6" in error
+        assert "all that tiny may still spend" in error
+        assert [run.name for run in running.all_of(own)] == ["tiny"]
+    site = load.load_site("site-0.yaml")
+    assert site_files.check_ceilings(second, {"site-0": site}) == {"site-0": 0.0}
