@@ -29,6 +29,7 @@ import yaml
 from capeneuro.config import load
 from capeneuro.data import files
 from capeneuro.flare import controller, daemon, kit, parties
+from capeneuro.flare import running as studies
 from capeneuro.studies import registry
 from capeneuro.studies import sites as site_files
 from capeneuro.studies.components import SUBSPACE, UNMIXING, ComponentsKind
@@ -111,9 +112,15 @@ def in_process(folder: Path) -> float:
         return (time.perf_counter() - start) / ROUNDS
 
 
+# Of the aggregator's job.
+LOG = "aggregator/private/_aggregator/bench/server.log"
+# Studies that run with kits here.
+LISTED = contextlib.ExitStack()
+
+
 def start(
     root: Path, port: int, proxies: dict[str, int] | None = None
-) -> dict[str, daemon.Daemon]:
+) -> dict[str, daemon.Process]:
     """Make kits, allow the echo in them, and start all processes.
 
     ``proxies`` are ports by which some sites reach the server.
@@ -138,8 +145,10 @@ def start(
             path.write_text(text)
         folder = root / ("aggregator" if name == "server" else name)
         with contextlib.chdir(folder):
-            variables = {"STUDY": STUDY, "STAGE": "", "SITE": name}
-            running[name] = daemon.Daemon(own, variables, folder / "log")
+            study = load.load_study(STUDY)
+            run = studies.run_of(study.identity, Path(STUDY), "", name)
+            LISTED.enter_context(studies.listed(own, run))
+            running[name] = daemon.Process(own)
             running[name].keep()
     return running
 
@@ -197,7 +206,7 @@ def echo_job(root: Path, exchanges: list[dict[str, list[int]]]) -> list[float]:
     return json.loads(results.read_text())
 
 
-def watch_memory(running: dict[str, daemon.Daemon], peaks: dict[str, float]) -> None:
+def watch_memory(running: dict[str, daemon.Process], peaks: dict[str, float]) -> None:
     """Keep the peak of each party's processes in MiB (proportional set size)."""
     while running:
         for name, party in list(running.items()):
@@ -221,7 +230,7 @@ def main(root: Path) -> None:
     watcher.start()
     try:
         study_job(root)
-        rows = LINE.findall((root / "aggregator/log").read_text())
+        rows = LINE.findall((root / LOG).read_text())
         sizes = [
             {r[2]: [int(r[3]), int(r[4])] for r in rows[i : i + len(SITES)]}
             for i in range(0, len(rows), len(SITES))
@@ -240,6 +249,7 @@ def main(root: Path) -> None:
         watcher.join()
         for part in parts:
             part.stop()
+        LISTED.close()
     bare = np.reshape(bare, (-1, len(EXCHANGES))).sum(axis=1)
     worked = []
     for name in SITES:

@@ -111,7 +111,7 @@ def over(root: Path, rate: float) -> list[str]:
         port = probe.getsockname()[1]
     proxy = Proxy(port, rate)
     running = federation.start(root, port, {SLOW: proxy.port})
-    log = root / "aggregator/log"
+    log = root / federation.LOG
     try:
         start = time.monotonic()
         with contextlib.chdir(root / "aggregator"):
@@ -123,6 +123,7 @@ def over(root: Path, rate: float) -> list[str]:
     finally:
         for party in running.values():
             party.stop()
+        federation.LISTED.close()
     equal = [
         files.read_arrays(root / folder / "results/bench" / SUBSPACE)["eigenvectors"]
         for folder in ("together", "aggregator")

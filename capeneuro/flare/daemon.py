@@ -23,6 +23,7 @@ import psutil
 from capeneuro.config.errors import ConfigError
 from capeneuro.data import files
 from capeneuro.flare import kit, running
+from capeneuro.flare.heartbeat import BEAT
 
 # Asks Linux to end the process when its parent dies, however, and becomes the command.
 WITH_PARENT = (
@@ -33,8 +34,6 @@ MODULES = {
     "site": "capeneuro.flare.client",
     "server": "nvflare.private.fed.app.server.server_train",
 }
-# Seconds between beats of a site's process to the server, as FLARE takes it.
-BEATS = "heart_beat_interval=2"
 # How the process goes, for the commands that share it; in the kit.
 STATE = "tmp/process.json"
 # Seconds: a process that lived shorter is not started again at once; for each to end.
@@ -50,6 +49,8 @@ class Process:
     ----------
     folder
         The party's kit.
+    beat
+        Seconds between beats of a site's process to the server.
 
     Raises
     ------
@@ -57,13 +58,14 @@ class Process:
         If another process runs it.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, beat: float = BEAT) -> None:
         folder, kind = folder.resolve(), kit.kind_of(folder)
         name, org = kit.owner(folder)
         self._folder, self._kind = folder, kind
         self._command = [sys.executable, "-u", "-m", MODULES[kind], "-m", str(folder)]
         self._command += ["-s", kit.CONFIGURATION[kind], "--set", "secure_train=true"]
-        self._command += [f"uid={name}", BEATS] if kind == "site" else []
+        if kind == "site":
+            self._command += [f"uid={name}", f"heart_beat_interval={round(beat)}"]
         self._command += [f"org={org}", "config_folder="]
         if sys.platform == "linux":
             self._command[:0] = [sys.executable, "-c", WITH_PARENT]
@@ -150,11 +152,11 @@ def _signal(send: Callable[[], None]) -> None:
 # --- the keeper ----------------------------------------------------------------------
 
 
-def keep(folder: Path) -> None:
+def keep(folder: Path, beat: float) -> None:
     """Keep a kit's FLARE process until no study runs with the kit."""
     os.umask(0o077)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-    process, last_used = Process(folder), time.monotonic()
+    process, last_used = Process(folder, beat), time.monotonic()
     try:
         while time.monotonic() - last_used < IDLE:
             process.keep()
@@ -185,9 +187,12 @@ class Daemon:
     ----------
     folder
         The party's kit.
+    beat
+        Seconds between beats, if this command is the first with the kit.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, beat: float = BEAT) -> None:
+        self._beat = beat
         self._folder, self._kind = folder.resolve(), kit.kind_of(folder)
         self._keeper: subprocess.Popen | None = None
         self._start = ""
@@ -257,8 +262,9 @@ class Daemon:
 
     def _start_keeper(self) -> None:
         with open(self._folder / running.LOG, "ab") as log:
+            command = [sys.executable, "-m", "capeneuro.flare.daemon"]
             self._keeper = subprocess.Popen(
-                [sys.executable, "-m", "capeneuro.flare.daemon", str(self._folder)],
+                [*command, str(self._folder), str(self._beat)],
                 cwd=self._folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -272,4 +278,4 @@ class Daemon:
 
 
 if __name__ == "__main__":
-    keep(Path(sys.argv[1]))
+    keep(Path(sys.argv[1]), float(sys.argv[2]))

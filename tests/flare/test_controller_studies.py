@@ -107,7 +107,7 @@ def test_the_process_that_two_studies_share_is_killed(tmp_path):
         own = str(kits / "site-1/kit")
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                if process.cmdline()[-2:] == ["capeneuro.flare.daemon", own]:
+                if process.cmdline()[2:4] == ["capeneuro.flare.daemon", own]:
                     process.kill()
         begin, before = time.monotonic(), {}
         time.sleep(3.0)
