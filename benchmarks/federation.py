@@ -147,7 +147,7 @@ def start(
         with contextlib.chdir(folder):
             study = load.load_study(STUDY)
             run = studies.run_of(study.identity, Path(STUDY), "", name)
-            LISTED.enter_context(studies.listed(own, run))
+            LISTED.enter_context(studies.listed(own, run))()
             running[name] = daemon.Process(own)
             running[name].keep()
     return running

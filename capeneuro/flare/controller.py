@@ -311,11 +311,13 @@ def _log_apart(path: Path) -> None:
 
 def _end_with(run: running.Run) -> None:
     """End this process as soon as the command does that its study was listed by."""
-    while running.is_on(_own_kit(), run):
-        time.sleep(LOOK)
-    logger.warning("%s does not run here any more", run.name)
-    # Privacy: whatever is under way, nothing leaves for a study that was stopped.
-    os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        while running.is_on(_own_kit(), run):
+            time.sleep(LOOK)
+        logger.warning("%s does not run here any more", run.name)
+    finally:
+        # Privacy: whatever is under way, nothing leaves for a study that was stopped.
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _checked(answer: Any) -> Message:

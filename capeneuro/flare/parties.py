@@ -132,7 +132,7 @@ def site(
     with (
         _stopped_by_signals(),
         Daemon(kit_folder) as daemon,
-        running.listed(kit_folder, run),
+        running.listed(kit_folder, run) as let_in,
     ):
         show(study, name, _beside(kit_folder, run))
         manifest = joining.approved_manifest(study.full_study, name)
@@ -140,6 +140,7 @@ def site(
         say = partial(_say, kit_folder, run)
         say(f"waiting for {host}:{port}; log: {log}; stop with Ctrl-C")
         site_status.forget(study, name)
+        let_in()
         registered, before, answer, last_asked = False, None, "", time.monotonic()
         try:
             while before is None or before["state"] != "finished" or not once:
@@ -165,14 +166,15 @@ def site(
 
 
 def _beside(kit_folder: Path, run: running.Run) -> list[site_files.Commitment]:
-    """What the site has promised to other studies that run with its kit."""
+    """Read the site's promises to the studies that run beside this one."""
     beside = []
-    for other in running.all_of(kit_folder):
-        if other.identity != run.identity and other.site:
-            with chdir(other.folder):
-                study = load.load_study(other.study, other.stage)
-                site = site_files.load_sites(study)[other.site]
-                beside.append(site_files.commitment(study, other.site, site))
+    for neighbour in running.all_of(kit_folder):
+        if neighbour.identity != run.identity and neighbour.site:
+            with chdir(neighbour.folder):
+                study = load.load_study(neighbour.study, neighbour.stage)
+                site = site_files.load_sites(study)[neighbour.site]
+                promise = site_files.commitment(study, neighbour.site, site)
+                beside.append(promise)
     return beside
 
 
@@ -261,8 +263,9 @@ def aggregate(
     with (
         _stopped_by_signals(),
         daemon.Daemon(server_kit) as server,
-        running.listed(server_kit, run),
+        running.listed(server_kit, run) as let_in,
     ):
+        let_in()
         files.write_json(site_files.status_file(study), {"job": None})
         drive = _Drive(study, controller, server, lead_kit, timeout, segment)
         return drive.run(patience)

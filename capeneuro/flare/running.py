@@ -10,8 +10,9 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,6 +44,8 @@ class Run(NamedTuple):
         Its values of :data:`PLACES`, as far as they are set.
     command
         Its process and start, so that a later run is another one.
+    is_open
+        Whether jobs may find it; before, the command is still checking.
     """
 
     identity: str
@@ -52,6 +55,7 @@ class Run(NamedTuple):
     site: str
     places: dict[str, str]
     command: str
+    is_open: bool = False
 
     @property
     def name(self) -> str:
@@ -68,8 +72,10 @@ def run_of(identity: str, study: Path, stage: str, site: str = "") -> Run:
 
 
 @contextmanager
-def listed(kit: Path, run: Run) -> Iterator[None]:
+def listed(kit: Path, run: Run) -> Iterator[Callable[[], None]]:
     """List a study as running with a kit, until the block ends and its jobs have, too.
+
+    Yields a function that lets jobs find it.
 
     Raises
     ------
@@ -92,10 +98,9 @@ def listed(kit: Path, run: Run) -> Iterator[None]:
             f"{kit}: {run.name}: in use by process {owner_id}; stop it first"
         )
     try:
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(run._asdict()).encode(), 0)
+        _write(descriptor, run)
         _wait_for_jobs(entry)  # of a run that was killed
-        yield
+        yield partial(_write, descriptor, run._replace(is_open=True))
     finally:
         entry.unlink(missing_ok=True)
         os.close(descriptor)
@@ -116,14 +121,16 @@ def all_of(kit: Path) -> list[Run]:
 
 
 def look_up(kit: Path, identity: str) -> Run | None:
-    """The running study of an identity; None if there is none."""
+    """The running study of an identity, open to jobs; None if there is none."""
     run = _read(_entry(kit, identity))
-    return run if run is not None and run.identity == identity else None
+    is_found = run is not None and run.identity == identity and run.is_open
+    return run if is_found else None
 
 
 def is_on(kit: Path, run: Run) -> bool:
     """Whether the command that listed a study still runs."""
-    return look_up(kit, run.identity) == run
+    current = look_up(kit, run.identity)
+    return current is not None and current.command == run.command
 
 
 def work_for(kit: Path, identity: str) -> int:
@@ -169,6 +176,12 @@ def _entry(kit: Path, identity: str) -> Path:
     # Privacy: whatever a job names, it names no path.
     digest = hashlib.sha256(identity.encode()).hexdigest()
     return kit / FOLDER / f"{digest}.json"
+
+
+def _write(descriptor: int, run: Run) -> None:
+    """Write an entry over the one before, which is never longer."""
+    text = json.dumps(run._asdict()).ljust(os.fstat(descriptor).st_size)
+    os.pwrite(descriptor, text.encode(), 0)
 
 
 def _jobs(entry: Path) -> Path:

@@ -8,6 +8,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -307,7 +308,7 @@ def without_ledger(study: StudyConfig, sites: Sites) -> dict[str, str]:
 
 
 class Commitment(NamedTuple):
-    """What a site has promised to a study that runs beside another one.
+    """Promise of a site to a study, as it counts for another study at the same time.
 
     Parameters
     ----------
@@ -328,7 +329,7 @@ class Commitment(NamedTuple):
 
 
 def commitment(study: StudyConfig, name: str, site: SiteConfig) -> Commitment:
-    """State what a site has promised to a study, whose folder is the working one."""
+    """Read a site's promise to a study, in the folder of that study."""
     book = open_ledger(site)
     lineage = _lineage(study, name, book)
     lines = book.of_lineage(lineage, study.identity, name, stages_of(study))
@@ -494,18 +495,19 @@ def _spent_before(
     promise = study.promise_of(name)
     beside = [b for b in beside if b.ledger == site.ledger.resolve()]
     counted = [entry.request for entry in earlier]
-    counted += [request for other in beside for request in other.requests]
-    promised = [promise.mu, *(other.mu for other in beside)]
+    counted += chain.from_iterable(neighbour.requests for neighbour in beside)
+    promised = [promise.mu, *(neighbour.mu for neighbour in beside)]
     total = accounting.compose([book.total(without=counted), *promised])
     if not book.ceiling.admits(total):
-        others = f" and all that {', '.join(b.study for b in beside)} may still spend"
+        neighbours = ", ".join(neighbour.study for neighbour in beside)
+        unspent = f" and all that {neighbours} may still spend" if beside else ""
         own_promise = study.budget.site_epsilon
         after = accounting.epsilon_from_mu(total, site.delta)
         raise BudgetExceeded(
             f"site {name}: epsilon: the ceiling is {site.epsilon:g} at delta "
             f"{site.delta:g}; this study's {promise.epsilon:g} with the "
             f"{before:.4g} spent before (in the ledger {site.ledger})"
-            f"{others if beside else ''} makes {after:.4g}; lower "
+            f"{unspent} makes {after:.4g}; lower "
             f"{'budget.site_epsilon' if name in own_promise else 'budget.epsilon'}, "
             "or, if nobody is in both studies, let each name its people in cohort"
             f"{'; or wait until they have ended' if beside else ''}"

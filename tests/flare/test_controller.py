@@ -256,8 +256,11 @@ def test_a_site_without_its_files_says_so(monkeypatch, tmp_path):
     made.handle_event("_start_run", SimpleNamespace(get_engine=lambda: engine))
     assert list(topics) == [controller.TOPIC, controller.BEAT]
     run = running.run_of("tiny:0", Path("absent.yaml"), "", "a")
-    with running.listed(tmp_path, run):
+    with running.listed(tmp_path, run) as let_in:
         made._open(run)
+        refused = made._handle("", Shareable(), None)
+        assert refused.get_return_code() == ReturnCode.SERVICE_UNAVAILABLE
+        let_in()
         told_without_files(made)
     # Once the command has ended, nothing leaves any more.
     request = Shareable()

@@ -51,7 +51,9 @@ listing.__enter__()
 
 def test_two_studies_are_listed_and_each_finds_its_own_files(tmp_path):
     with running.listed(tmp_path, run_of(A)):
-        with running.listed(tmp_path, run_of(B, "site-1")):
+        with running.listed(tmp_path, run_of(B, "site-1")) as let_in:
+            assert running.look_up(tmp_path, B) is None
+            let_in()
             assert {run.name for run in running.all_of(tmp_path)} == {
                 "first",
                 "second/stage",
@@ -67,7 +69,8 @@ def test_two_studies_are_listed_and_each_finds_its_own_files(tmp_path):
 
 @pytest.mark.parametrize("identity", ["", "second:1", "../startup/client", "a\0b" * 99])
 def test_who_is_not_listed_is_not_found(tmp_path, identity):
-    with running.listed(tmp_path, run_of(A)):
+    with running.listed(tmp_path, run_of(A)) as let_in:
+        let_in()
         assert running.look_up(tmp_path, identity) is None
         (entry,) = (tmp_path / running.FOLDER).glob("*.json")
         for text in ("", "[]", '{"identity": 1}', json.dumps({**run_of(B)._asdict()})):
@@ -86,7 +89,8 @@ def test_the_same_study_twice_with_one_kit_is_refused(tmp_path, monkeypatch):
     process.communicate()
     # The entry of a process that died is nobody's.
     assert running.all_of(tmp_path) == []
-    with running.listed(tmp_path, run_of(A)):
+    with running.listed(tmp_path, run_of(A)) as let_in:
+        let_in()
         assert running.look_up(tmp_path, A).command.startswith(f"{os.getpid()}-")
 
 
@@ -102,13 +106,15 @@ def test_more_studies_than_a_kit_may_run_are_refused(tmp_path, monkeypatch):
 
 def test_a_study_ends_when_its_jobs_have_and_a_later_run_is_another(tmp_path):
     run = run_of(A)
-    with running.listed(tmp_path, run):
+    with running.listed(tmp_path, run) as let_in:
+        let_in()
         assert running.is_on(tmp_path, run)
         job = elsewhere(tmp_path, "running.work_for(kit, identity)")
         threading.Timer(0.5, job.kill).start()
     assert job.wait(1) != 0
     job.communicate()
-    with running.listed(tmp_path, run_of(A)):
+    with running.listed(tmp_path, run_of(A)) as let_in:
+        let_in()
         assert not running.is_on(tmp_path, run)
 
 
