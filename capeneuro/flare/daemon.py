@@ -34,12 +34,22 @@ MODULES = {
     "site": "capeneuro.flare.client",
     "server": "nvflare.private.fed.app.server.server_train",
 }
-# How the process goes, for the commands that share it; in the kit.
-STATE = "tmp/process.json"
+# How the process goes, for the commands that share it; locked by who keeps it.
+STATE, KEEPER = "tmp/process.json", "tmp/keeper"
 # Seconds: a process that lived shorter is not started again at once; for each to end.
 SHORT_LIFE, ENDING = 10.0, 5.0
 # Seconds: between looks; that a command which is started again may take; for the start.
 LOOK, IDLE, STARTING = 0.3, 1.0, 40.0
+
+
+class State(NamedTuple):
+    """How a kit's FLARE process goes: which start it is of, and where its log begins.
+
+    Without a start it does not run.
+    """
+
+    start: str
+    begin: int
 
 
 class Process:
@@ -132,7 +142,7 @@ class Process:
         """Write how it goes, for the commands that share it."""
         start = f"{os.getpid()}-{self._n_starts}" if self._process else ""
         begin = self._begin if self._process else 0
-        files.write_json(self._folder / STATE, {"start": start, "begin": begin})
+        files.write_json(self._folder / STATE, State(start, begin)._asdict())
 
     def _alive(self) -> bool:
         """Whether it runs; notes its processes, for orphans belong to nobody."""
@@ -155,6 +165,10 @@ def _signal(send: Callable[[], None]) -> None:
 def keep(folder: Path, beat: float) -> None:
     """Keep a kit's FLARE process until no study runs with the kit."""
     os.umask(0o077)
+    descriptor = os.open(folder / KEEPER, os.O_RDWR | os.O_CREAT, 0o600)
+    if not running.lock(descriptor, folder / KEEPER):
+        return  # another command was quicker
+    files.write_json(folder / STATE, State("", 0)._asdict())
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     process, last_used = Process(folder, beat), time.monotonic()
     try:
@@ -165,16 +179,6 @@ def keep(folder: Path, beat: float) -> None:
             time.sleep(LOOK)
     finally:
         process.stop()
-
-
-class State(NamedTuple):
-    """How a kit's FLARE process goes: which start it is of, and where its log begins.
-
-    Without a start it does not run.
-    """
-
-    start: str
-    begin: int
 
 
 class Daemon:
@@ -207,7 +211,7 @@ class Daemon:
         trace: TracebackType | None,
     ) -> None:
         end = time.monotonic() + 3 * ENDING
-        while kit.is_in_use(self._folder) and time.monotonic() < end:
+        while self._state() is not None and time.monotonic() < end:
             if running.all_of(self._folder):
                 return
             self._reap()
@@ -254,7 +258,7 @@ class Daemon:
 
     def _state(self) -> State | None:
         """How the process goes; None if nobody keeps it."""
-        if not kit.is_in_use(self._folder):
+        if not running.is_locked(self._folder / KEEPER):
             return None
         with suppress(OSError, ValueError, TypeError):
             return State(**json.loads((self._folder / STATE).read_text()))
