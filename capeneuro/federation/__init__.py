@@ -12,6 +12,10 @@ ledger
     What a site has spent, on its own disk.
 entries
     What a ledger's lines say, by their kind.
+index
+    What is looked up in a ledger's lines, however many they are.
+sums
+    What a site remembers of the sums that it answered.
 hash_chain
     The lines of a ledger: chained, and remembered in a second place.
 registry

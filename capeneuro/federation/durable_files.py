@@ -9,14 +9,19 @@ from contextlib import suppress
 from pathlib import Path
 
 
-def write_synced(path: Path, data: bytes) -> None:
-    """Write a file so that after a crash it is either absent or whole."""
+def write_synced(path: Path, data: bytes, second_name: Path | None = None) -> None:
+    """Write a file so that after a crash it is either absent or whole.
+
+    A second name in the same folder comes after the first one.
+    """
     temporary = path.with_name(f"{path.name}.tmp")
     with open(temporary, "wb") as f:
         f.write(data)
         f.flush()
         os.fsync(f.fileno())
     temporary.rename(path)
+    if second_name is not None:
+        os.link(path, second_name)
     sync_folder(path.parent)
 
 

@@ -112,8 +112,9 @@ class ReleaseLine(LedgerEntry):
     ``reply`` are digests of the message and of what left; ``cohort`` names the people
     in the data and ``people`` those who are counted apart; ``merged`` is the ledger
     that answered. ``sum`` is the request as all sites know it; of a secure sum in one
-    exchange ``mask_keys`` is the digest of their mask keys, and ``void`` the sum that
-    it gave up.
+    exchange ``mask_keys`` is the digest of their mask keys, and ``void`` the sums that
+    it gave up. ``after`` is the ``request`` of a release that the aggregator had
+    finished before it asked for this one.
     """
 
     kind = "release"
@@ -143,6 +144,7 @@ class ReleaseLine(LedgerEntry):
     sum: str | None = None
     mask_keys: str | None = None
     void: list[str] | None = None
+    after: str | None = None
 
     def is_weaker_than(self, later: "ReleaseLine") -> bool:
         """Whether it was charged against less than a later release will be."""
@@ -153,6 +155,27 @@ class ReleaseLine(LedgerEntry):
         # What an old line does not say counts as nothing that was guarded against. The
         # threshold does not matter: so many sites were in the earlier sum.
         return (self.n_colluding or 0) < (later.n_colluding or 0)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class RosterLine(LedgerEntry):
+    """Names of the sites in releases whose ``roster`` is the same."""
+
+    kind = "roster"
+    roster: str
+    sites: list[str]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class FinishedLine(LedgerEntry):
+    """The aggregator has all that a study, or a stage of one, asked a site for."""
+
+    kind = "finished"
+    study: str
+    lineage: str | None = None
+    site: str | None = None
 
 
 @final
@@ -174,6 +197,8 @@ CLASSES = {
         PromiseLine,
         SurvivorsLine,
         ReleaseLine,
+        RosterLine,
+        FinishedLine,
         DistinctLine,
     )
 }

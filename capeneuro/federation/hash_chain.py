@@ -122,6 +122,7 @@ class Lines:
     ) -> None:
         self.folder, self.second_place, self.data = folder, second_place, data
         self.entries: list[LedgerEntry] = []
+        self.promises: list[PromiseLine] = []
         self.chains = [""]  # after so many lines
         self._book = book
         self._offset = 0  # bytes of the file that were read
@@ -132,11 +133,6 @@ class Lines:
     def path(self) -> Path:
         """The file."""
         return Path(self.folder or "") / FILE
-
-    @property
-    def promises(self) -> list[PromiseLine]:
-        """Promises in them, in order."""
-        return [e for e in self.entries if isinstance(e, PromiseLine)]
 
     @contextmanager
     def locked(self, unchecked: bool) -> Iterator[None]:
@@ -403,7 +399,7 @@ class Lines:
         return str(self.folder.resolve())
 
     def _remember(self) -> None:
-        promises, records = self.promises, self.remembered()
+        promises, records = [*self.promises], self.remembered()
         for record in records:
             promises += [
                 promise for promise in record.promises if promise not in promises
@@ -532,6 +528,8 @@ class Lines:
         self.entries.append(entry)
         if isinstance(entry, NameLine):
             self.id = entry.id
+        if isinstance(entry, PromiseLine):
+            self.promises.append(entry)
         self._book(entry)
 
 

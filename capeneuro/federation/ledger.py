@@ -5,15 +5,20 @@ A folder with
 - ``ledger.jsonl``: one line per cohort (salted subject ids), promise and release,
   chained and remembered in a second place (:mod:`.hash_chain`). This detects accidents
   and copies that were set back; it does not bind the site's owner.
-- ``releases/<request>.bin``: the outgoing bytes of each release, together with what was
-  asked and the entry that charges it and holds their digest. Written and synced before
-  the ledger line, and the line before anything leaves. A crash in between leaves a file
-  without a line: it counts as spent.
+- ``releases/<request>.bin``: the outgoing bytes of each release, together with the
+  entry that charges it and holds their digest. Written and synced before the ledger
+  line, and the line before anything leaves; ``releases/new`` is its second name in
+  between. A crash then leaves a file without a line: it counts as spent.
 - ``salt``, ``key``: secrets of the site. The key signs, and its sums' secrets derive.
 
 The identical request gets the identical bytes and costs nothing, so a killed study
 resumes by asking again; any other request is a new release with fresh noise. A line
 also keeps the survivors of each secure sum: a site answers for one set only.
+
+Outgoing bytes that are large are removed once the aggregator *confirms* that it needs
+them no more: its next request names the last one that it has finished, and the last
+word of a study ends them all. The line and its digests stay for ever, so that the same
+request, if it comes again, is refused, and never answered with other noise.
 
 The ceiling counts every release as if everybody of the ledger had been in it: what a
 site refuses must not tell who was. People who have nobody in common with the others may
@@ -23,12 +28,12 @@ be a *cohort* of their own, counted apart, with a public name.
 import hashlib
 import hmac
 import json
+import os
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +42,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from capeneuro.federation import durable_files, entries, registry
 from capeneuro.federation.entries import (
     CohortLine,
+    FinishedLine,
     LedgerEntry,
-    NameLine,
     PromiseLine,
     ReleaseLine,
-    RestoredLine,
+    RosterLine,
     SurvivorsLine,
 )
 from capeneuro.federation.hash_chain import (
@@ -52,7 +57,9 @@ from capeneuro.federation.hash_chain import (
     Lines,
     checksum,
 )
+from capeneuro.federation.index import Index, Spent, Stage, counts
 from capeneuro.federation.messages import pack, unpack
+from capeneuro.federation.sums import Sums
 from capeneuro.privacy import accounting
 
 # Of the lines.
@@ -60,14 +67,36 @@ __all__ = ["LedgerDamaged", "LedgerSetBack", "LedgerUnwritable", "LedgerWithoutL
 
 
 SECRETS = ("salt", "key")
+# Bytes of a release's file that stays for ever: the rounds of an ICA of fifty
+# components, of regressions and contrasts, so that a small study whose results were
+# deleted is computed again at no charge. A thousand of them are 64 MB; of a whole
+# brain one release alone is 48 MB.
+LARGEST_KEPT = 2**16
+# Rule by which an answer that was removed is refused.
+REMOVED = "an answer that the aggregator has confirmed"
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """A message, empty where nothing is compared with it, and its answer."""
+    """An answer.
 
-    asked: bytes
+    Parameters
+    ----------
+    asked
+        Digest of the message that was answered; None where nothing is compared with it.
+    reply
+        The outgoing bytes.
+    message
+        The message, where an exchange to come needs it; else empty.
+    """
+
+    asked: str | None
     reply: bytes
+    message: bytes = b""
+
+
+class AnswerRemoved(Exception):
+    """The bytes of a release were removed after the aggregator had confirmed it."""
 
 
 class BudgetExceeded(Exception):
@@ -115,14 +144,11 @@ class Ledger:
         self.spelling = spelling
         self.ceiling = ceiling
         self.cohort = cohort
-        self.lines = Lines(folder, second_place, self._book, data)
-        self._releases: dict[str, ReleaseLine] = {}  # by request
-        self._gone: set[str] = set()  # of them, those whose answers were not restored
-        self._cohorts: dict[str, list[str]] = {}  # salted ids by their checksum
-        self._survivors: dict[str, SurvivorsLine] = {}  # of secure sums, by request
+        self._index = Index()
+        self.lines = Lines(folder, second_place, self._index.book, data)
         self._files: dict[str, bytes] = {}  # release files, in memory only
         self._created = False
-        self._marks: dict[str, str] = {}  # of its secrets, by file
+        self._is_listed = False  # whether release files were compared with the lines
 
     @cached_property
     def key(self) -> Ed25519PrivateKey:
@@ -143,7 +169,7 @@ class Ledger:
     def _secret(self, name: str) -> bytes:
         self._ready()
         path = self.folder / name
-        mark = self._marks.get(name)  # none in ledgers of before
+        mark = self._index.marks.get(name)  # none in ledgers of before
         # Privacy: under another salt people would be new, and another key's signatures
         # another site's.
         if mark and not path.exists():
@@ -236,7 +262,7 @@ class Ledger:
             Those of ledgers that were merged into this one, too.
         """
         with self.locked():
-            return list(self._releases.values())
+            return list(self._index.releases.values())
 
     def stored(self, request: str) -> Exchange | None:
         """The request and the reply of a release; None: there was none.
@@ -255,6 +281,8 @@ class Ledger:
         ------
         LedgerDamaged
             If what is stored does not match its line.
+        AnswerRemoved
+            If the aggregator has confirmed it, and it was removed.
 
         Guarantee
         ---------
@@ -262,7 +290,7 @@ class Ledger:
         """
         with self.locked():
             # Reading charges a file that a crash left without its line.
-            return self._release(request) if request in self._releases else None
+            return self._release(request) if self._is_charged(request) else None
 
     def check(
         self,
@@ -317,12 +345,12 @@ class Ledger:
         """
         survivors = sorted(set(survivors))
         with self.locked():
-            if request not in self._survivors:
+            if request not in self._index.survivors:
                 line = SurvivorsLine(
                     request=request, survivors=survivors, **line_fields
                 )
                 self.lines.append(line)
-            return self._survivors[request].survivors == survivors
+            return self._index.survivors[request].survivors == survivors
 
     def fixed_before(
         self, request: str, lineage: str, site: str
@@ -343,8 +371,7 @@ class Ledger:
             Lines of :meth:`fix_survivors`.
         """
         with self.locked():
-            before = takewhile(lambda e: e.request != request, self._survivors.values())
-            return [e for e in before if (e.lineage, e.site) == (lineage, site)]
+            return self._index.fixed_before(request, lineage, site)
 
     def knows(self, request: str) -> bool:
         """Whether a request was charged; its reply is not read.
@@ -360,9 +387,12 @@ class Ledger:
             True for every request of :meth:`charge` before.
         """
         with self.locked():
-            return request in self._releases
+            return self._is_charged(request)
 
-    def sums(self, mask_keys: str, site: str) -> list[ReleaseLine]:
+    def _is_charged(self, request: str) -> bool:
+        return request in self._index.releases
+
+    def sums(self, mask_keys: str, site: str) -> Sums:
         """Secure sums in one exchange that a site answered under some mask keys.
 
         Parameters
@@ -372,15 +402,60 @@ class Ledger:
 
         Returns
         -------
-        list of ReleaseLine
-            In order, those that were given up since among them.
+        Sums
+            Those that were given up since among them.
         """
         with self.locked():
-            return [
-                line
-                for line in self._releases.values()
-                if (line.mask_keys, line.site, line.merged) == (mask_keys, site, None)
-            ]
+            return self._index.sums(mask_keys, site)
+
+    def keep_roster(self, roster: str, sites: Collection[str]) -> None:
+        """Write the names of the sites of a roster, unless they are written.
+
+        Parameters
+        ----------
+        roster
+            As in the lines of releases.
+        sites
+            The names.
+        """
+        with self.locked():
+            if roster not in self._index.rosters:
+                self.lines.append(RosterLine(roster=roster, sites=[*sites]))
+
+    def roster(self, roster: str) -> list[str] | None:
+        """Names of the sites of a roster.
+
+        Parameters
+        ----------
+        roster
+            As in the lines of releases.
+
+        Returns
+        -------
+        list of str or None
+            As they were written; None if they were not.
+        """
+        with self.locked():
+            return self._index.rosters.get(roster)
+
+    def finish(self, study: str, lineage: str | None, site: str) -> None:
+        """Note that a study, or a stage of one, is finished; remove its large answers.
+
+        Parameters
+        ----------
+        study, lineage, site
+            As in the lines of its releases.
+
+        Guarantee
+        ---------
+        What was charged stays charged.
+        """
+        with self.locked():
+            waiting = self._index.unconfirmed(Stage(lineage, study, site))
+            if any(self._is_large(request) for request in waiting):
+                line = FinishedLine(study=study, lineage=lineage, site=site)
+                self.lines.append(line)
+            self._remove_confirmed()
 
     def promises(self) -> list[PromiseLine]:
         """Promises to the people of this ledger, in order.
@@ -391,7 +466,7 @@ class Ledger:
             One line for each change.
         """
         with self.locked():
-            return self.lines.promises
+            return [*self.lines.promises]
 
     def promise(
         self, promise: accounting.Budget, study: str, lineage: str, site: str, **of: Any
@@ -496,7 +571,7 @@ class Ledger:
                     if registry.were_in(self.lines, e.merged, people):
                         return e.site
                 # Of whom a restored one was is not known here: of anybody.
-                elif ids & set(self._cohorts.get(e.cohort, ids)):
+                elif ids & set(self._index.cohorts.get(e.cohort, ids)):
                     return e.site
         return ""
 
@@ -506,7 +581,7 @@ class Ledger:
         subjects: Iterable[str],
         entry: ReleaseLine,
         reply: bytes,
-        packed_request: bytes = b"",
+        message: bytes = b"",
         promise: accounting.Budget | None = None,
         stages: Collection[str] = (),
     ) -> Exchange:
@@ -520,11 +595,15 @@ class Ledger:
             Ids of the people in the data, at least one; only salted digests are
             written.
         entry
-            What was released; ``mu``, at least 0, is the charge, for its ``unit``.
+            What was released; ``mu``, at least 0, is the charge, for its ``unit``. Its
+            ``after`` is a request of the same site and study that the aggregator has
+            finished: large answers up to that one are removed when this one is
+            charged.
         reply
             The outgoing bytes.
-        packed_request
-            The message that is answered; empty where nothing is compared with it.
+        message
+            The message that is answered, where an exchange to come needs it; its digest
+            alone is in the entry.
         promise
             What the entry's ``lineage``, or its ``study``, promised these people,
             whatever version of their data; None: the ceiling alone bounds.
@@ -560,7 +639,6 @@ class Ledger:
             entry,
             request=request,
             reply=_digest(reply),
-            asked=_digest(packed_request),
             people=self.cohort or entry.people,
         )
         json.dumps(entry.line)  # what is no line must not become a file
@@ -569,7 +647,7 @@ class Ledger:
         self._ready()
         with self.locked():
             # Privacy: one request has one answer; two would share their masks.
-            if request in self._releases:
+            if self._is_charged(request):
                 return self._release(request)
             # Privacy: the ceiling is checked before anything of the release exists.
             self._check(entry, promise, stages)
@@ -577,16 +655,41 @@ class Ledger:
                 lineage, site = entry.lineage or "", entry.site or ""
                 self._promise(promise, entry.study, lineage, site, {})
             entry = replace(entry, cohort=self._keep_cohort(ids))
-            content = pack(
-                {"entry": entry.line, "reply": reply, "asked": packed_request}
-            )
-            if self.folder is None:
-                self._files[request] = content
-            else:
-                # Privacy: bytes first, then the line, both synced, then the answer.
-                durable_files.write_synced(self._release_path(request), content)
+            self._remove_confirmed()  # what a crash has left
+            self._write(entry, reply, message)
+            # Only now: before, the charge may have failed.
+            self._remove_confirmed()
+        return Exchange(entry.asked, reply, message)
+
+    def _write(self, entry: ReleaseLine, reply: bytes, message: bytes) -> None:
+        """Write the file of a release, then its line."""
+        content = pack({"entry": entry.line, "reply": reply, "asked": message})
+        if self.folder is None:
+            self._files[entry.request] = content
             self.lines.append(entry)
-        return Exchange(packed_request, reply)
+            return
+        # Privacy: bytes first, then the line, both synced, then the answer.
+        path = self._release_path(entry.request)
+        durable_files.write_synced(self._new_path, content, path)
+        self.lines.append(entry)
+        self._new_path.unlink()
+
+    def _remove_confirmed(self) -> None:
+        """Remove large answers that are confirmed by a line on the disk."""
+        removable = self._index.removable
+        for request in [*removable]:
+            with suppress(OSError):  # the next charge tries again
+                if self._is_large(request):
+                    self._files.pop(request, None)
+                    self._release_path(request).unlink(missing_ok=True)
+                del removable[request]
+
+    def _is_large(self, request: str) -> bool:
+        """Whether the answer to a request is on the disk, and a large one."""
+        if self.folder is None:
+            return len(self._files.get(request, b"")) > LARGEST_KEPT
+        path = self._release_path(request)
+        return path.exists() and path.stat().st_size > LARGEST_KEPT
 
     def total(self, without: Iterable[str] = ()) -> float:
         """Composed mu of all releases, as if everybody had been in each.
@@ -614,7 +717,7 @@ class Ledger:
         Returns
         -------
         int
-            Number of releases.
+            Number of releases, those whose answers were removed among them.
 
         Raises
         ------
@@ -623,9 +726,11 @@ class Ledger:
         """
         again = Ledger(self.folder, self.ceiling, self.lines.second_place)
         with again.locked():
-            for request in again._releases.keys() - again._gone:
-                again._release(request)
-            return len(again._releases)
+            index = again._index
+            for request in index.releases.keys() - index.gone:
+                with suppress(AnswerRemoved):
+                    again._release(request)
+            return len(index.releases)
 
     def of_lineage(
         self, lineage: str, study: str, site: str = "", stages: Collection[str] = ()
@@ -652,24 +757,34 @@ class Ledger:
         study_names = {study, *stages}
         return [
             e
-            for e in self._releases.values()
+            for e in self._index.releases.values()
             if (lineage and e.lineage == lineage) or e.study in study_names
             if not site or e.site in (None, site)
         ]
 
-    def _total(self, without: Iterable[str] = ()) -> float:
-        left_out = set(without)
-        counted = (e for e in self._counted() if e.request not in left_out)
-        return accounting.compose([e.mu for e in counted])
+    def spent(
+        self, lineage: str, study: str, site: str = "", stages: Collection[str] = ()
+    ) -> Spent:
+        """Losses that count against one promise, composed.
 
-    def _counted(self) -> list[ReleaseLine]:
-        """Releases that the ceiling counts: of all people, or of a named cohort.
+        Parameters
+        ----------
+        lineage, study, site, stages
+            As for :meth:`of_lineage`.
 
-        What was released before there were names counts for everybody.
+        Returns
+        -------
+        Spent
+            Of the same releases.
         """
-        names = (None, "", self.cohort)
-        everyone = self._releases.values()
-        return [e for e in everyone if not self.cohort or e.people in names]
+        with self.locked():
+            return self._index.spent(lineage, {study, *stages}, site)
+
+    def _total(self, without: Iterable[str] = ()) -> float:
+        releases = self._index.releases
+        left_out = (releases[request] for request in {*without} if request in releases)
+        mus = [line.mu for line in left_out if counts(line.people, self.cohort)]
+        return self._index.counted(self.cohort).mu(without=mus)
 
     def _promise(
         self,
@@ -690,22 +805,15 @@ class Ledger:
             people=self.cohort,
             **of,
         )
-        earlier_promises = [
-            e.line
-            for e in self.lines.promises
-            if (e.study, e.lineage, e.site) == (study, lineage, site) and not e.merged
-        ]
+        earlier = self._index.promises.get((study, lineage, site))
         # A line may say more than this, not less.
-        if (
-            not earlier_promises
-            or not line.line.items() <= earlier_promises[-1].items()
-        ):
+        if earlier is None or not line.line.items() <= earlier.line.items():
             self.lines.append(line)
 
     def _keep_cohort(self, ids: list[str]) -> str:
         """Write people who are not listed yet; return the checksum of them all."""
         cohort = checksum("".join(ids) + (f" {self.cohort}" if self.cohort else ""))
-        if cohort not in self._cohorts:
+        if cohort not in self._index.cohorts:
             name = self.cohort or None
             self.lines.append(CohortLine(cohort=cohort, subjects=ids, name=name))
         return cohort
@@ -721,21 +829,21 @@ class Ledger:
             # Privacy: over versions of the data, too, which are of the same people; as
             # if everybody had been in each, or a refusal would tell who was.
             lineage, site = entry.lineage or "", entry.site or ""
-            before = self.of_lineage(lineage, entry.study, site, stages)
-            mus = [e.mu for e in (*before, entry)]
+            before = self._index.spent(lineage, {entry.study, *stages}, site)
             # Privacy: a loss that was charged for a smaller unit or coalition says
             # nothing of the promise that is asked for now.
-            if any(earlier.is_weaker_than(entry) for earlier in before):
+            if any(e.is_weaker_than(entry) for e in before.forms.values()):
                 raise PromiseExceeded("earlier releases promised less")
-            if not promise.admits(accounting.compose(mus)):
+            if not promise.admits(before.mu(later=[entry.mu])):
                 raise PromiseExceeded("beyond the study's promise")
-        units = {e.unit for e in (*self._counted(), entry)}
+        counted = self._index.counted(self.cohort)
+        units = counted.units | {entry.unit}
         if self.ceiling.unit == "subject" and "sample" in units:
             raise BudgetExceeded(
                 "earlier releases per sample cannot be counted per subject; keep the "
                 "ceiling's unit"
             )
-        spent = accounting.compose([self._total(), entry.mu])
+        spent = accounting.compose([counted.mu(), entry.mu])
         if not self.ceiling.admits(spent):
             now = accounting.epsilon_from_mu(spent, self.ceiling.delta)
             raise BudgetExceeded(
@@ -747,22 +855,30 @@ class Ledger:
         return sorted(self.pseudonym(self.spelling(subject)) for subject in subjects)
 
     def _release(self, request: str) -> Exchange:
-        """Read a release's request and reply, and check them against its line."""
-        path = self._release_path(request)
+        """Read a release's reply, and check it against its line."""
+        path, line = self._release_path(request), self._index.releases[request]
+        is_there = path.exists() if self.folder else request in self._files
+        # Privacy: its line stays, so nothing else is ever answered.
+        if request in self._index.confirmed and not is_there:
+            raise AnswerRemoved(REMOVED)
         with suppress(OSError, ValueError, KeyError, TypeError):
-            raw = path.read_bytes() if self.folder else self._files[request]
-            content, line = unpack(raw), self._releases[request]
-            exchange = Exchange(content["asked"], content["reply"])
-            digests = _digest(exchange.asked), _digest(exchange.reply)
+            content = unpack(path.read_bytes() if self.folder else self._files[request])
+            reply, message = content["reply"], content["asked"]
             is_whole = entries.parse(content["entry"]) == line
-            if is_whole and digests == (line.asked, line.reply):
-                return exchange
+            is_asked = not message or _digest(message) == line.asked
+            if is_whole and is_asked and _digest(reply) == line.reply:
+                return Exchange(line.asked, reply, message)
         raise LedgerDamaged(
             f"{path} is not what the ledger's line says; restore it from a backup"
         )
 
     def _release_path(self, request: str) -> Path:
         return Path(self.folder or "") / "releases" / f"{request}.bin"
+
+    @property
+    def _new_path(self) -> Path:
+        """Second name of a release's file as long as its line may be missing."""
+        return Path(self.folder or "") / "releases" / "new"
 
     @contextmanager
     def locked(self, unchecked: bool = False) -> Iterator[None]:
@@ -785,42 +901,35 @@ class Ledger:
 
     def _charge_lost(self, whoever: bool) -> None:
         """Charge release files whose line a crash has lost."""
-        files = {p.stem for p in (self.folder / "releases").glob("*.bin")}
-        lost = sorted(files - self._releases.keys())
-        if lost:  # a crash may have come before the folder was synced
-            durable_files.sync_folder(self.folder / "releases")
-        for request in lost:
-            path = self._release_path(request)
-            try:
-                entry = entries.parse(unpack(path.read_bytes())["entry"])
-            except (ValueError, KeyError, TypeError):
-                raise LedgerDamaged(f"{path} is damaged; restore a backup") from None
-            if entry.cohort not in self._cohorts and not whoever:
+        # One at most, and any other process that dies leaves it here, too.
+        if self._new_path.exists():
+            request = self._charge_file(self._new_path, whoever)
+            with suppress(FileExistsError):
+                os.link(self._new_path, self._release_path(request))
+            durable_files.sync_folder(self._new_path.parent)
+            self._new_path.unlink()
+        if not self._is_listed:  # later ones would take as long as there are files
+            files = {p.stem for p in (self.folder / "releases").glob("*.bin")}
+            for request in sorted(files - self._index.releases.keys()):
+                self._charge_file(self._release_path(request), whoever)
+            self._is_listed = True
+
+    def _charge_file(self, path: Path, whoever: bool) -> str:
+        """Charge a release file, unless its line is there; return its request."""
+        try:
+            entry = entries.parse(unpack(path.read_bytes())["entry"])
+        except (ValueError, KeyError, TypeError):
+            raise LedgerDamaged(f"{path} is damaged; restore a backup") from None
+        if not self._is_charged(entry.request):
+            # A crash may have come before the folder was synced.
+            durable_files.sync_folder(path.parent)
+            if entry.cohort not in self._index.cohorts and not whoever:
                 raise LedgerDamaged(
                     f"{self.lines.path} has lost the people of {path.name}"
                     "; restore a backup"
                 )
             self.lines.append(entry)
-
-    def _book(self, entry: LedgerEntry) -> None:
-        """Add one line to the indexes."""
-        if isinstance(entry, SurvivorsLine):
-            self._survivors[entry.request] = entry
-        elif isinstance(entry, CohortLine):
-            self._cohorts[entry.cohort] = entry.subjects
-        elif isinstance(entry, ReleaseLine):
-            self._releases[entry.request] = entry
-            if entry.merged is not None:  # its answer is in another ledger
-                self._gone.add(entry.request)
-        elif isinstance(entry, NameLine):
-            self._marks |= entry.secrets or {}
-        elif isinstance(entry, RestoredLine):
-            # The key is another one: no answer can be asked again.
-            self._gone = set(self._releases)
-            marks = entry.secrets or {}
-            if marks.get("salt") != self._marks.get("salt"):
-                self._cohorts.clear()  # written with a salt that is lost: anybody
-            self._marks |= marks
+        return entry.request
 
 
 def _digest(data: bytes) -> str:

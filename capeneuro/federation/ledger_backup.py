@@ -327,7 +327,7 @@ def restore(
             # Privacy: with the old key the old masks could be made again.
             (book.folder / "key").unlink(missing_ok=True)
             durable_files.sync_folder(book.folder)
-            promises = book.lines.promises
+            promises = [*book.lines.promises]
             for promise in (
                 promise for record in records for promise in record.promises
             ):

@@ -443,7 +443,8 @@ class Mechanism:
     def _linked(self, message: Message) -> Request:
         """Name the request before this one; the same whenever it is made again."""
         request = Request.parse(message)
-        if request.is_exact or request.does_without_lost:
+        # Rounds of four exchanges that began when they named none stay as they are.
+        if request.is_exact or self.checkpoint.read(request.digest):
             return request
         place, link = _link(message), self.checkpoint.read(_link(message))
         if not link:

@@ -137,9 +137,10 @@ class Request(Form):
     roster
         What every site says of itself.
     after, void
-        In a sum in one exchange the digest of the last finished request before this
-        one in its study, empty if there is none; and of those since then that were
-        given up, because a site that they named is gone, in their order.
+        The digest of the last request before this one in its study that the aggregator
+        has finished, empty if there is none; and of those since then that were given
+        up, because a site that they named is gone, in their order. What is finished is
+        with the aggregator for good, and never asked again.
     """
 
     rule = "form of the request"

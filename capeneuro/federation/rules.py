@@ -57,6 +57,9 @@ class Limits:
         there is none.
     mask_keys
         Public mask key of each site in the manifest; None: those that sites signed.
+    keeps_answers
+        Whether large answers are kept when the aggregator has confirmed them: where its
+        own memory ends with its process, so that nothing else has what was released.
     """
 
     kind: Kind = "private"
@@ -70,6 +73,7 @@ class Limits:
     stages: tuple[str, ...] = ()
     made_from: str = ""
     mask_keys: Mapping[str, bytes] | None = None
+    keeps_answers: bool = False
 
 
 def admit(

@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import replace
 from functools import cached_property
-from itertools import pairwise, takewhile
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from capeneuro.federation import requests
 from capeneuro.federation.entries import ReleaseLine, SurvivorsLine
 from capeneuro.federation.envelope import ROOM, ROOM_A_SITE
 from capeneuro.federation.ledger import (
+    AnswerRemoved,
     BudgetExceeded,
     Ledger,
     LedgerDamaged,
@@ -61,6 +62,7 @@ from capeneuro.federation.requests import (
 from capeneuro.federation.rules import Limits, admit
 from capeneuro.federation.secagg import masking, one_exchange, signing
 from capeneuro.federation.secagg import protocol as secagg
+from capeneuro.federation.sums import Sums
 from capeneuro.privacy import noise
 from capeneuro.privacy.accounting import Unit
 from capeneuro.privacy.blocks import Block, people
@@ -212,7 +214,7 @@ class Site:
         try:
             form = requests.parse(task, message)
             return getattr(self, task)(form).message
-        except (Refused, PromiseExceeded, secagg.Mismatch) as error:
+        except (Refused, AnswerRemoved, PromiseExceeded, secagg.Mismatch) as error:
             log.info("refused: %s", error)
             return {"error": "refused", "rule": str(error)}
         except BudgetExceeded as error:
@@ -530,6 +532,8 @@ class Site:
         Refused
             With the name of the rule that the request breaks; if the same request was
             answered in another form.
+        AnswerRemoved
+            If it was answered, and the aggregator has confirmed that since.
         BudgetExceeded
             If the charge would go beyond the ceiling, or the study's promise.
         Mismatch
@@ -551,10 +555,11 @@ class Site:
         weight = self._n_units(request.unit) / request.n_units
         if request.is_exact:
             return Answer(noisy=weight * self._mean(query, request))
-        answer_id, packed_request = self._answer_id(request.digest), message.packed
+        answer_id = self._answer_id(request.digest)
+        asked = hashlib.sha256(message.packed).hexdigest()
         stored = self._ledger.stored(answer_id)
         if stored is None:
-            entry = self._entry(request, mu)
+            entry = replace(self._entry(request, mu), asked=asked)
             if request.waits_for_all:
                 entry = self._follows(message, entry)
             limits = self._limits
@@ -563,18 +568,20 @@ class Site:
             # The same expression as the aggregator's: its grid must be bit-equal.
             t = query.sensitivity(request.n_units, request.relation, request.parameters)
             reply = self._signed(request, self._noisy(u, t, message))
+            if request.waits_for_all:  # whoever is given up later is found in it
+                self._ledger.keep_roster(request.roster_digest, request.roster)
             # Privacy: the charge is on disk before the reply exists for anyone else.
             stored = self._ledger.charge(
                 answer_id,
                 self._subjects,
                 entry,
                 reply,
-                packed_request,
+                message.packed if request.does_without_lost else b"",  # to unmask it
                 limits.promise,
                 limits.stages,
             )
         # Privacy: one request, one vector under its masks, one set of sites.
-        if stored.asked != packed_request:
+        if stored.asked != asked:
             raise Refused("another form of an answered request")
         return Answer.parse(unpack(stored.reply))
 
@@ -645,7 +652,7 @@ class Site:
         stored = self._ledger.stored(answer_id)
         if stored is None:
             raise Refused("survivors of a request that was not answered")
-        release_request = Release.parse(unpack(stored.asked))
+        release_request = Release.parse(unpack(stored.message))
         request, survivors = release_request.request, message.survivors
         if not request.does_without_lost:
             raise Refused("survivors of a request that all sites must answer")
@@ -806,26 +813,18 @@ class Site:
             if keys != limits.mask_keys:
                 raise Refused("mask keys that were not agreed on")
 
-    def _sums(self, message: Release) -> list[ReleaseLine]:
+    def _sums(self, message: Release) -> Sums:
         """Sums that this site answered under the mask keys of a request."""
         return self._ledger.sums(message.keys_digest, self.name)
 
     def _memory(self, message: Release) -> dict[str, str]:
         """Digest of all sums answered before in a request's stage and the one before.
 
-        Sums that were given up are left out: not all sites answered them. The others
-        are chained: what was forgotten once is missing for good.
+        Sums that were given up are left out: not all sites answered them.
         """
-        stages = {message.request.study, self._limits.made_from}
-        digest_of_sum = message.request.digest
-        lines = list(takewhile(lambda e: e.sum != digest_of_sum, self._sums(message)))
-        void = {v for line in lines for v in line.void or ()} | {*message.request.void}
-        history: dict[str, str] = {}
-        for line in lines:
-            if line.study in stages and line.sum not in void:
-                chain = {"before": history.get(line.study, ""), "sum": line.sum}
-                history[line.study] = digest(chain)
-        return history
+        request = message.request
+        stages = {request.study, self._limits.made_from}
+        return self._sums(message).memory(request.digest, stages, request.void)
 
     def _follows(self, message: Release, entry: ReleaseLine) -> ReleaseLine:
         """Refuse a request that does not follow the last sum; complete its ledger line.
@@ -833,19 +832,20 @@ class Site:
         An honest aggregator's names a request that a restored ledger does not have.
         What it gives up is the last ones alone, of which each lost a site.
         """
-        request, lines = message.request, self._sums(message)
+        request, sums = message.request, self._sums(message)
         # Privacy: what is not known was forgotten, and would be spent again.
-        if request.after and request.after not in {line.sum for line in lines}:
+        if request.after and request.after not in sums.by_digest:
             raise Refused("a release that this ledger does not know")
         # Privacy: its sum would be left out of what all remember.
-        if request.digest in {v for line in lines for v in line.void or ()}:
+        if request.digest in sums.void:
             raise Refused("a release that was given up")
-        of_stage = [line for line in lines if line.study == request.study]
-        given_up = [line for line in lines if line.sum in request.void]
-        rosters = [self._roster_of(line, request) for line in given_up]
+        of_stage = sums.of_stage[request.study]
+        given_up = {*request.void} & sums.by_digest.keys()
+        last = of_stage[len(of_stage) - len(given_up) :]
         # Privacy: each release that all leave out of what they remember costs a site.
+        rosters = [self._roster_of(line, request) for line in last]
         pairs = pairwise([*rosters, request.roster.keys()])
-        is_last = given_up == of_stage[len(of_stage) - len(given_up) :]
+        is_last = {line.sum for line in last} == given_up
         if not (is_last and all(larger > smaller for larger, smaller in pairs)):
             raise Refused("a release that was not given up")
         if of_stage and not self._roster_of(of_stage[-1], request) >= {*request.roster}:
@@ -860,10 +860,10 @@ class Site:
         """Names of the sites of a release that was answered before a request."""
         if line.roster == request.roster_digest:
             return request.roster.keys()
-        stored = self._ledger.stored(line.request)
-        if stored is None:  # a restored ledger has the line alone
+        names = self._ledger.roster(line.roster)
+        if names is None:  # not in what was restored
             raise Refused("a release that this ledger does not know")
-        return Release.parse(unpack(stored.asked)).request.roster.keys()
+        return {*names}
 
     def _signed(self, request: Request, answer: Answer) -> bytes:
         """Pack an answer with its signature, by which a change on the way shows."""
@@ -889,6 +889,7 @@ class Site:
 
     def _entry(self, request: Request, mu: float) -> ReleaseLine:
         """Line of the ledger for a release."""
+        is_confirming = request.after and not self._limits.keeps_answers
         return ReleaseLine(
             study=request.study,
             query=request.query,
@@ -900,6 +901,7 @@ class Site:
             n_colluding=request.n_colluding,
             survivor_threshold=request.survivor_threshold,
             sum=request.digest,
+            after=self._answer_id(request.after) if is_confirming else None,
             site=self.name,
             roster=request.roster_digest,
             version=request.roster[self.name].version,

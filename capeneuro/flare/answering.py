@@ -64,6 +64,7 @@ class AnsweringSite:
         self._is_live, self._before, self._after = is_live, before, after
         self._site: Site | None = None
         self._standing: Standing | None = None
+        self._sites: site_files.Sites = {}
         self._made_from = ""  # digest of what features are made from
         self._agreed = False
         self.gate = Gate(
@@ -86,7 +87,7 @@ class AnsweringSite:
         """
         threadpool_limits(1)  # for this process; runs are bit-equal
         study, name = self._study, self._name
-        sites = site_files.load_sites(study)
+        self._sites = sites = site_files.load_sites(study)
         self._site = joining.open_site(study, sites, name, self._manifest)
         path = study.private(name) / "projected.npz"
         self._made_from = files.Features(Path(path)).made_from
@@ -123,9 +124,14 @@ class AnsweringSite:
         return reply
 
     def _finish(self) -> None:
-        """Note the end of the study or its stage; with the last stage keys end."""
+        """Note the end of the study or its stage; with the last stage keys end.
+
+        The aggregator has every sum, so large answers need not stay at the site.
+        """
         if self._standing is not None:
             self._standing.finished()
+            book = site_files.open_ledger(self._sites[self._name])
+            book.finish(self._study.identity, self._manifest.root, self._name)
         if self._study.identity == site_files.stages_of(self._study)[-1]:
             joining.delete_mask_keys(self._study.full_study, self._name)
 

@@ -510,11 +510,8 @@ def _ledger(visit: Visit) -> Ledger:
 
 def _spent(visit: Visit, stage: StudyConfig) -> float:
     """Composed loss of all that this study has had from the site."""
-    book = _ledger(visit)
-    book.total()  # reads its lines
-    stages = site_files.stages_of(stage)
-    releases = book.of_lineage(visit.manifest.root, stage.identity, visit.name, stages)
-    return accounting.compose([line.mu for line in releases])
+    root, stages = visit.manifest.root, site_files.stages_of(stage)
+    return _ledger(visit).spent(root, stage.identity, visit.name, stages).mu()
 
 
 def _words(request: Request) -> str:

@@ -34,6 +34,7 @@ class Standing:
 
     def __init__(self, study: StudyConfig, site: SiteConfig, lineage: str) -> None:
         self._study, self._site, self._lineage = study, site, lineage
+        self._book = site_files.open_ledger(site)  # which reads each line once
         self._status: dict[str, Any] = {"state": "waiting", "round": "", "away": []}
         before = read(study, site.name)
         self._status |= {"lines": before["lines"] if before else []}
@@ -68,16 +69,13 @@ class Standing:
 
     def _write(self) -> None:
         study, site = self._study, self._site
-        book = site_files.open_ledger(site)
-        total = book.total()
-        stages = site_files.stages_of(study)
-        releases = book.of_lineage(self._lineage, study.identity, site.name, stages)
-        promise = study.promise_of(site.name)
-        mu = accounting.compose([e.mu for e in releases])
+        total, stages = self._book.total(), site_files.stages_of(study)
+        spent = self._book.spent(self._lineage, study.identity, site.name, stages)
+        promise, mu = study.promise_of(site.name), spent.mu()
         remaining = max(0.0, 1 - (mu / promise.mu) ** 2)
         self._status |= {
             "at": datetime.now().isoformat(timespec="seconds"),
-            "releases": len(releases),
+            "releases": spent.n,
             "spent": accounting.epsilon_from_mu(mu, promise.delta),
             "promise": promise.epsilon,
             "left": remaining,

@@ -195,7 +195,8 @@ class Sites:
                 subjects=features,
                 n_samples=lengths,
                 ledger=self._ledgers[name],
-                limits=Limits(self.data, min_colluding=S_C),
+                # What was released lies in this process and nowhere else.
+                limits=Limits(self.data, min_colluding=S_C, keeps_answers=True),
                 digest=digest.hexdigest(),
                 together=GRAM_BLOCK if set(lengths.values()) == {1} else 1,
                 longest=self.longest,

@@ -226,7 +226,53 @@ def compose(mus: Iterable[float]) -> float:
     All releases together are exactly this mu-GDP, also if each was chosen after the
     others.
     """
-    return math.sqrt(math.fsum(mu * mu for mu in mus))
+    return compose_squares(mu * mu for mu in mus)
+
+
+def compose_squares(squares: Iterable[float]) -> float:
+    """Mu of adaptive Gaussian releases together, from numbers that add up to all mu^2.
+
+    Parameters
+    ----------
+    squares
+        Whose sum is that of the squared losses; in any order.
+
+    Returns
+    -------
+    float
+        The root of their sum, which is rounded once.
+
+    Guarantee
+    ---------
+    That of :func:`compose`; no loss is rounded away beside a larger one.
+    """
+    return math.sqrt(math.fsum(squares))
+
+
+def add_exactly(parts: list[float], number: float) -> None:
+    """Add a number to a sum that is kept as parts, without rounding [Shewchuk 1997].
+
+    Parameters
+    ----------
+    parts
+        What was added so far, in numbers whose binary digits do not overlap; it is
+        changed, and stays as short as the digits of the sum are few.
+    number
+        What is added, finite.
+
+    Guarantee
+    ---------
+    The parts add up to exactly all that was added, so a running total is that of
+    :func:`compose`, to the last bit.
+    """
+    carried, n = number, 0
+    for part in parts:
+        large, small = (part, carried) if abs(part) > abs(carried) else (carried, part)
+        carried = large + small
+        if cut_off := small - (carried - large):
+            parts[n] = cut_off
+            n += 1
+    parts[n:] = [carried]
 
 
 def log_delta(epsilon: float, mu: float) -> float:

@@ -41,6 +41,10 @@ RULES = {
     "then a revision of the manifest",
     "a release that this ledger does not know": "the ledger was set back: capeneuro "
     "ledger restore at that site, then a revision of the manifest",
+    "an answer that the aggregator has confirmed": "this release was made before, the "
+    "aggregator confirmed that it had the result, and the site has removed the bytes; "
+    "nothing was charged. The results are with the aggregator: bring its folder "
+    "private/_aggregator back. A study under another name would be charged anew",
     "own entry in the roster": "the site's people or data are not those that it told: "
     "prepare them as they were, or join again",
     "ledger": "the site's own log says what is wrong with its ledger",

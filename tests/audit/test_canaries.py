@@ -146,7 +146,7 @@ def test_colluders_remove_their_masks(arm):
 
 def test_the_claim_is_what_the_ledger_says(monkeypatch):
     assert transcript(_case(mu=1.5, n_rounds=4), 0)[3] == pytest.approx(1.5)
-    free = lambda self, *args: Exchange(args[4], args[3])  # noqa: E731
+    free = lambda self, *args: Exchange(args[2].asked, args[3])  # noqa: E731
     monkeypatch.setattr(Ledger, "charge", free)
     assert transcript(_case(arm="local", n_sites=1, mu=1.5), 0)[3] == 0
 

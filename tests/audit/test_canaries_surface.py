@@ -19,7 +19,8 @@ SURFACE = {
     "privacy/noise": "standard_normal key_stream discrete_normal",
     "privacy/cape": "losses calibrate arm_variances views",
     "privacy/ring": "grid to_ring",
-    "privacy/accounting": "Budget.admits compose epsilon_from_mu mu_from_epsilon",
+    "privacy/accounting": "Budget.admits compose compose_squares "
+    "add_exactly epsilon_from_mu mu_from_epsilon",
     "privacy/queries": "is_projection Query.admits Query.sensitivity "
     "largest_contribution",
     "federation/noise_addition": "perturb",

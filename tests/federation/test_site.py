@@ -400,7 +400,9 @@ def test_without_a_charge_nothing_leaves(sites, monkeypatch, error):
 def test_what_leaves_is_what_the_ledger_returned(sites, monkeypatch):
     stored = {"noisy": np.arange(3.0)}
     monkeypatch.setattr(
-        sites["site0"]._ledger, "charge", lambda *args: Exchange(args[4], pack(stored))
+        sites["site0"]._ledger,
+        "charge",
+        lambda *args: Exchange(args[2].asked, pack(stored)),
     )
     np.testing.assert_array_equal(_ask(sites)["noisy"], stored["noisy"])
 

@@ -18,7 +18,7 @@ from helpers import (
     request,
 )
 
-from capeneuro.federation import ledger_backup
+from capeneuro.federation import ledger, ledger_backup
 from capeneuro.federation.ledger import Ledger
 from capeneuro.federation.messages import digest
 from capeneuro.federation.requests import COOPERATIVE_ARMS, Release, Request
@@ -253,6 +253,13 @@ def test_no_roster_is_without_a_witness_of_what_was_forgotten(n_left, is_enough)
     assert ("noisy" in reply) if is_enough else reply == refused
 
 
+@pytest.fixture
+def all_kept(monkeypatch):
+    """Answers are small, so that all of them stay."""
+    monkeypatch.setattr(ledger, "LARGEST_KEPT", 2**20)
+
+
+@pytest.mark.usefixtures("all_kept")
 def test_the_identical_request_again_is_what_it_does_not_notice(set_back):
     """Named in the threat model: fresh noise under the masks of before."""
     sites, asked = set_back
@@ -260,6 +267,16 @@ def test_the_identical_request_again_is_what_it_does_not_notice(set_back):
     again = {n: masked(sites[n], told[n]) for n in NAMES}
     assert not looks_uniform(sum(again.values()))  # masks cancel: it is a sum
     assert len(charges(sites["site1"])) == 2
+
+
+def test_of_large_answers_the_others_repeat_the_last_alone(set_back):
+    """What was confirmed is removed there, so a set-back site's again is no sum."""
+    sites, asked = set_back
+    told = agree(sites, asked[1])
+    replies = {n: sites[n].answer("release", told[n]) for n in NAMES}
+    assert looks_uniform(replies.pop("site1")["masked"])
+    for reply in replies.values():
+        assert reply == {"error": "refused", "rule": ledger.REMOVED}
 
 
 # --- given up ------------------------------------------------------------------------

@@ -128,7 +128,7 @@ def test_a_moved_ledger_has_spent_what_it_had(tmp_path):
     assert not north.folder.exists()
     assert (clinic.total(), clinic.public_key) == (0.3, key)
     assert clinic.known_elsewhere(["ann", "bob"]) == {}
-    assert clinic.stored("1" * 64) == Exchange(b"", b"")
+    assert clinic.stored("1" * 64) == Exchange(None, b"")
     south = ledger(tmp_path, "south")
     for source, said in ((north, "no ledger is there"), (south, "another ledger is")):
         with pytest.raises(LedgerSetBack, match=said):
