@@ -408,6 +408,14 @@ class Ledger:
         with self.locked():
             return self._index.sums(mask_keys, site)
 
+    @property
+    def confirmed(self) -> frozenset[str]:
+        """Requests whose answers the aggregator has; the caller has locked the ledger.
+
+        Large answers among them are not here any more.
+        """
+        return frozenset(self._index.confirmed)
+
     def keep_roster(self, roster: str, sites: Collection[str]) -> None:
         """Write the names of the sites of a roster, unless they are written.
 

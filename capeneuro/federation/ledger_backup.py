@@ -9,7 +9,7 @@ and the other sites must sign a revision of each study's manifest that goes on.
 import hashlib
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date
@@ -109,9 +109,11 @@ def _finish_move(book: Ledger, source: Path) -> None:
             book.lines.settle()
         return
     old_book = _of_folder(book, source)
+    with book.locked(unchecked=True):
+        confirmed = book.confirmed
     # Privacy: nothing is charged in the old folder while it is compared and removed.
     with old_book.lines.locked(unchecked=True):
-        if missing := _not_copied(source, book.folder):
+        if missing := _not_copied(source, book.folder, confirmed):
             raise LedgerSetBack(
                 f"{book.folder}: another ledger is there, or a copy that lacks "
                 f"{missing} as it is in {source}; remove such a copy, or merge the two "
@@ -120,13 +122,18 @@ def _finish_move(book: Ledger, source: Path) -> None:
         _settle(book, source)
 
 
-def _not_copied(source: Path, target: Path) -> str:
-    """Name a file of a ledger's folder that its copy lacks; empty: there is none."""
+def _not_copied(source: Path, target: Path, confirmed: Collection[str]) -> str:
+    """Name a file of a ledger's folder that its copy lacks; empty: there is none.
+
+    ``confirmed`` are requests whose answers the copy may have removed since.
+    """
     for path in sorted(source.rglob("*")):
         name, copy = path.relative_to(source), target / path.relative_to(source)
         if path.is_dir() or path.name == "lock":
             continue
         if not copy.is_file():
+            if path.stem in confirmed:
+                continue
             return str(name)
         content, copied_content = path.read_bytes(), copy.read_bytes()
         # Lines may have come to the copy since.

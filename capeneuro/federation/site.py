@@ -652,9 +652,11 @@ class Site:
         stored = self._ledger.stored(answer_id)
         if stored is None:
             raise Refused("survivors of a request that was not answered")
+        if not stored.message:  # kept where it takes four exchanges
+            raise Refused("survivors of a request that all sites must answer")
         release_request = Release.parse(unpack(stored.message))
         request, survivors = release_request.request, message.survivors
-        if not request.does_without_lost:
+        if not request.does_without_lost:  # of a ledger of before
             raise Refused("survivors of a request that all sites must answer")
         # Privacy: another study's aggregator has no say in this one's sums.
         self._check_rules(request)
