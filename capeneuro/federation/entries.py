@@ -7,6 +7,7 @@ have are None here, and fields of None are left out again; what no code reads is
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import cache
 from typing import Any, ClassVar, final
 
 from capeneuro.federation.requests import COOPERATIVE_ARMS
@@ -223,7 +224,12 @@ def parse(line: Mapping[str, Any]) -> LedgerEntry:
         If it is of no known kind, or lacks what its kind has.
     """
     form = CLASSES[line["kind"]]
-    names = {f.name for f in fields(form)} - {"others"}
+    names = _names(form)
     content = {key: value for key, value in line.items() if key in names}
     unknown_fields = {k: v for k, v in line.items() if k != "kind" and k not in names}
     return form(**content, others=unknown_fields)
+
+
+@cache
+def _names(form: type[LedgerEntry]) -> frozenset[str]:
+    return frozenset(f.name for f in fields(form)) - {"others"}

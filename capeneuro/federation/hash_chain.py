@@ -252,10 +252,11 @@ class Lines:
             Of fields that json can hold.
         """
         text = json.dumps(entry.line, sort_keys=True)
+        chain = _chain(self.chains[-1], text)
         if self.folder is None:
-            self._add(text)
+            self._add(entries.parse(json.loads(text)), chain)
             return
-        line = json.dumps({"chain": _chain(self.chains[-1], text), "entry": text})
+        line = json.dumps({"chain": chain, "entry": text})
         if self._offset == 0:  # its name is on the disk before its first line
             self.path.touch()
             durable_files.sync_folder(self.folder)
@@ -499,22 +500,22 @@ class Lines:
             At the first one that does not.
         """
         for line in lines:
-            self._add(self._parsed(line))
+            self._add(*self._parsed(line))
             self._offset += len(line) + 1
 
-    def _parsed(self, line: bytes) -> str:
-        """Text of a line whose chain follows on the one before."""
+    def _parsed(self, line: bytes) -> tuple[LedgerEntry, str]:
+        """A line whose chain follows on the one before, and its new chain."""
         try:
             record = json.loads(line)
             text = record["entry"]
+            chain = _chain(self.chains[-1], text)
             # Lines from before there was a chain have a checksum, at the beginning.
             if "chain" in record:
-                right = record["chain"] == _chain(self.chains[-1], text)
+                right = record["chain"] == chain
             else:
                 right = record["check"] == checksum(text) and not self.id
             if right:
-                entries.parse(json.loads(text))
-                return text
+                return entries.parse(json.loads(text)), chain
         except (ValueError, KeyError, TypeError):
             pass
         raise LedgerDamaged(
@@ -522,9 +523,8 @@ class Lines:
             "restore the file from a backup, nothing is released until then"
         )
 
-    def _add(self, text: str) -> None:
-        entry = entries.parse(json.loads(text))
-        self.chains.append(_chain(self.chains[-1], text))
+    def _add(self, entry: LedgerEntry, chain: str) -> None:
+        self.chains.append(chain)
         self.entries.append(entry)
         if isinstance(entry, NameLine):
             self.id = entry.id
