@@ -8,7 +8,7 @@ for the disk, as long for one as for many), at one site of three with a ledger o
 and its second place: a release of three numbers as it is charged, the same one
 again, a request that is not there, and a ledger that is opened anew; then the ratios
 to the first row. The second one has the size of the ledger's folder after each round of
-a power iteration, and while the answer is written. Simulated data.
+a power iteration. Simulated data.
 """
 
 import os

@@ -20,7 +20,7 @@ from capeneuro.federation.entries import (
     RosterLine,
     SurvivorsLine,
 )
-from capeneuro.federation.sums import Sums
+from capeneuro.federation.sums import FixedSums, Memory, Sums
 from capeneuro.privacy import accounting
 
 
@@ -111,8 +111,8 @@ class Index:
         self._unconfirmed: dict[Stage, dict[str, None]] = defaultdict(dict)
         self._summed: dict[tuple[str | None, str | None], list[ReleaseLine]] = {}
         self._sums: dict[tuple[str, str], Sums] = defaultdict(Sums)
-        self._fixed: dict[tuple[str | None, str | None], list[SurvivorsLine]] = {}
-        self._places: dict[str, int] = {}  # in these lists, by request
+        self._fixed: dict[tuple[str | None, str | None], FixedSums]
+        self._fixed = defaultdict(FixedSums)
         self._spent: dict[Stage, Spent] = defaultdict(Spent)
         self._stages: dict[str, set[Stage]] = defaultdict(set)  # by lineage and study
         self._of_people: dict[str | None, Spent] = defaultdict(Spent)
@@ -128,10 +128,8 @@ class Index:
         if isinstance(entry, ReleaseLine):
             self._book_release(entry)
         elif isinstance(entry, SurvivorsLine):
-            lines = self._fixed.setdefault((entry.lineage, entry.site), [])
-            self._places[entry.request] = len(lines)
             self.survivors[entry.request] = entry
-            lines.append(entry)
+            self._fixed[entry.lineage, entry.site].add(entry)
         elif isinstance(entry, CohortLine):
             self.cohorts[entry.cohort] = entry.subjects
         elif isinstance(entry, RosterLine):
@@ -223,27 +221,22 @@ class Index:
         sums.read(self._summed.get((mask_keys, site), []))
         return sums
 
-    def fixed_before(
-        self, request: str, lineage: str, site: str
-    ) -> list[SurvivorsLine]:
+    def fixed_before(self, request: str, lineage: str, site: str) -> Memory:
         """Sums of a lineage whose survivors were fixed before those of a request.
 
         Parameters
         ----------
         request
-            Of the sum; all are before it if its survivors are not fixed.
+            As in the line of its survivors.
         lineage, site
             As in their lines.
 
         Returns
         -------
-        list of SurvivorsLine
-            In order.
+        Memory
+            Of all of them if those of the request are not fixed.
         """
-        lines = self._fixed.get((lineage, site), [])
-        fixed = self.survivors.get(request)
-        is_one_of_them = fixed and (fixed.lineage, fixed.site) == (lineage, site)
-        return lines[: self._places[request]] if is_one_of_them else list(lines)
+        return self._fixed[lineage, site].before(request)
 
     def spent(self, lineage: str, studies: Collection[str], site: str) -> Spent:
         """Losses that count against one promise.

@@ -59,7 +59,7 @@ from capeneuro.federation.hash_chain import (
 )
 from capeneuro.federation.index import Index, Spent, Stage, counts
 from capeneuro.federation.messages import pack, unpack
-from capeneuro.federation.sums import Sums
+from capeneuro.federation.sums import Memory, Sums
 from capeneuro.privacy import accounting
 
 # Of the lines.
@@ -352,10 +352,8 @@ class Ledger:
                 self.lines.append(line)
             return self._index.survivors[request].survivors == survivors
 
-    def fixed_before(
-        self, request: str, lineage: str, site: str
-    ) -> list[SurvivorsLine]:
-        """Lines of the secure sums of a lineage whose survivors were fixed, in order.
+    def fixed_before(self, request: str, lineage: str, site: str) -> Memory:
+        """Secure sums of a lineage whose survivors were fixed before a request's.
 
         Parameters
         ----------
@@ -363,12 +361,12 @@ class Ledger:
             Digest of a request: those before its own survivors were fixed; all others
             if they are not.
         lineage, site
-            Of the lines.
+            Of the lines of :meth:`fix_survivors`.
 
         Returns
         -------
-        list of SurvivorsLine
-            Lines of :meth:`fix_survivors`.
+        Memory
+            The same whenever the request comes again.
         """
         with self.locked():
             return self._index.fixed_before(request, lineage, site)

@@ -26,7 +26,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from capeneuro.federation import requests
-from capeneuro.federation.entries import ReleaseLine, SurvivorsLine
+from capeneuro.federation.entries import ReleaseLine
 from capeneuro.federation.envelope import ROOM, ROOM_A_SITE
 from capeneuro.federation.ledger import (
     AnswerRemoved,
@@ -62,7 +62,7 @@ from capeneuro.federation.requests import (
 from capeneuro.federation.rules import Limits, admit
 from capeneuro.federation.secagg import masking, one_exchange, signing
 from capeneuro.federation.secagg import protocol as secagg
-from capeneuro.federation.sums import Sums
+from capeneuro.federation.sums import Memory, Sums
 from capeneuro.privacy import noise
 from capeneuro.privacy.accounting import Unit
 from capeneuro.privacy.blocks import Block, people
@@ -505,11 +505,7 @@ class Site:
         # Privacy: read once; a word that changed without the keys would tell itself.
         before = self._fixed_before(message.request)
         party = self._party(message.request, before)
-        seen = {
-            name: bytes.fromhex(line.asked)
-            for line in before
-            for name in line.survivors
-        }
+        seen = {name: bytes.fromhex(asked) for name, asked in before.last.items()}
         return Boxes(sealed=secagg.share(party, message.advertised, seen))
 
     def release(self, message: Release) -> Answer:
@@ -681,15 +677,11 @@ class Site:
         """Identity of this site's answer; sites may share a ledger."""
         return digest({"request": request, "site": self.name})
 
-    def _party(
-        self, request: Request, before: list[SurvivorsLine] | None = None
-    ) -> secagg.Party:
+    def _party(self, request: Request, before: Memory | None = None) -> secagg.Party:
         """Its part in the secure sum of a request."""
         before = self._fixed_before(request) if before is None else before
         # Privacy: what others sealed before the last sum was fixed opens nothing now,
         # and other words have other keys.
-        history = [[line.asked, line.survivors] for line in before]
-        after = bytes.fromhex(digest({"fixed": history}))
         return secagg.Party(
             self.name,
             self._ledger.key,
@@ -697,14 +689,14 @@ class Site:
             request.survivor_threshold,
             # Privacy: the whole request is the context, so no mask serves two vectors.
             request.context,
-            after,
+            bytes.fromhex(before.digest),
         )
 
     def _lineage(self, request: Request) -> str:
         """Identity under which the rounds of one promise are counted."""
         return self._limits.lineage or request.study
 
-    def _fixed_before(self, request: Request) -> list[SurvivorsLine]:
+    def _fixed_before(self, request: Request) -> Memory:
         """Sums of this lineage that this site fixed before a request's, in order."""
         answer_id = self._answer_id(request.digest)
         return self._ledger.fixed_before(answer_id, self._lineage(request), self.name)

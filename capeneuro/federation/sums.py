@@ -1,14 +1,77 @@
-"""What a site remembers of the secure sums in one exchange that it answered.
+"""What a site remembers of the secure sums that it answered.
 
-Masks are bound to it (:mod:`.secagg.one_exchange`), and a request that does not follow
-on it is refused. It is read from the lines of the ledger, each of them once.
+Masks are bound to it (:mod:`.secagg`), and a request for a sum in one exchange that
+does not follow on it is refused. It is read from the lines of the ledger, each of them
+once.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
-from capeneuro.federation.entries import ReleaseLine
+from capeneuro.federation.entries import ReleaseLine, SurvivorsLine
 from capeneuro.federation.messages import digest
+
+
+class Memory(NamedTuple):
+    """Sums in four exchanges of a lineage whose survivors a site fixed, in order.
+
+    Parameters
+    ----------
+    digest
+        Of all of them.
+    last
+        By site the last request that it survived in.
+    """
+
+    digest: str
+    last: Mapping[str, str]
+
+
+class FixedSums:
+    """Sums in four exchanges of one lineage at one site."""
+
+    def __init__(self) -> None:
+        self._lines: list[SurvivorsLine] = []
+        self._places: dict[str, int] = {}  # by request
+        self._digests = [digest({"fixed": []})]  # after so many sums
+        self._last: dict[str, str] = {}
+
+    def add(self, line: SurvivorsLine) -> None:
+        """Remember one more.
+
+        Parameters
+        ----------
+        line
+            Of its survivors.
+        """
+        self._places[line.request] = len(self._lines)
+        self._lines.append(line)
+        content = {"before": self._digests[-1], "sum": line.asked}
+        self._digests.append(digest({**content, "survivors": line.survivors}))
+        self._last |= _last([line])
+
+    def before(self, request: str) -> Memory:
+        """Sums that were fixed before that of a request.
+
+        Parameters
+        ----------
+        request
+            As in the line of its survivors; all are before one that has none.
+
+        Returns
+        -------
+        Memory
+            The same whenever the request comes again.
+        """
+        n = self._places.get(request)
+        if n is None:
+            return Memory(self._digests[-1], dict(self._last))
+        return Memory(self._digests[n], _last(self._lines[:n]))
+
+
+def _last(lines: Sequence[SurvivorsLine]) -> dict[str, str]:
+    return {name: line.asked or "" for line in lines for name in line.survivors}
 
 
 class Sums:
