@@ -297,8 +297,13 @@ def charge_all(
     start: Any = None,
     subjects: tuple[str, ...] = ("ann", "bob"),
     mu: float = 0.1,
+    size: int = 300,
+    after: str | None = None,
 ) -> None:
-    """Charge requests in a process of its own, with replies that no two share."""
+    """Charge requests in a process of its own, with replies that no two share.
+
+    With ``after`` each one confirms the one before it.
+    """
     note = Tap(tap)
     with Faults(folder, how, at, note):
         ledger = Ledger(Path(folder), ceiling)
@@ -306,9 +311,10 @@ def charge_all(
             start.wait(60)
         for request in requests:
             with suppress(BudgetExceeded):
-                reply = os.urandom(300)
-                left = ledger.charge(request, subjects, ReleaseLine(mu=mu), reply)
+                reply, line = os.urandom(size), ReleaseLine(mu=mu, after=after)
+                left = ledger.charge(request, subjects, line, reply)
                 note("sent", request, short(left.reply))
+            after = after and request
 
 
 def main(tap: str, how: str, at: str, *command: str) -> None:
