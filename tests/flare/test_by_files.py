@@ -22,7 +22,7 @@ from tiny_study import command, edit
 
 from capeneuro.config import load
 from capeneuro.data import files
-from capeneuro.federation import folder
+from capeneuro.federation import folder, ledger
 from capeneuro.federation.entries import ReleaseLine
 from capeneuro.federation.ledger import Ledger
 from capeneuro.flare import joining
@@ -221,6 +221,26 @@ def test_keys_end_with_the_study_and_answers_stay_the_same(root):
     with contextlib.chdir(root / name):
         assert command("answer", request.name, "--yes") == 0
     assert parties.n_charged(root, name) == 3
+
+
+def test_large_answers_leave_the_ledger_as_they_are_confirmed(root, monkeypatch):
+    """The next request, and the last one, say that the aggregator has them."""
+    monkeypatch.setattr(ledger, "LARGEST_KEPT", 0)
+    name = SITES[0]
+
+    def answers() -> int:
+        folder = book(root, name).folder / "releases"
+        return len(list(folder.glob("*.bin")))
+
+    carried(root)
+    assert parties.n_charged(root, name) == 3
+    before = answers()
+    assert before <= 2  # the last one of each stage, at most
+    (ending,) = requests(root, name)
+    assert answer(root, name, ending) == 0
+    assert answers() == before - 1
+    assert parties.n_charged(root, name) == 3
+    assert book(root, name).verify() == 3
 
 
 def test_a_refusal_is_not_kept_as_the_answer(root, capsys):
