@@ -160,9 +160,10 @@ class Index:
 
     def _book_confirmed(self, line: ReleaseLine, stage: Stage) -> None:
         """Note answers that the aggregator has, or gave up, by a later request."""
-        void = line.void or ()
-        waiting = self._unconfirmed[stage]
-        self._confirm(stage, [r for r in waiting if self.releases[r].sum in void])
+        if line.void:
+            waiting = self._unconfirmed[stage]
+            void = [r for r in waiting if self.releases[r].sum in line.void]
+            self._confirm(stage, void)
         finished = self.releases.get(line.after or "")
         if finished is None:
             return

@@ -130,10 +130,11 @@ class AnsweringSite:
         """
         if self._standing is not None:
             self._standing.finished()
-            book = site_files.open_ledger(self._sites[self._name])
-            book.finish(self._study.identity, self._manifest.root, self._name)
         if self._study.identity == site_files.stages_of(self._study)[-1]:
             joining.delete_mask_keys(self._study.full_study, self._name)
+        if self._sites:
+            book = site_files.open_ledger(self._sites[self._name])
+            book.finish(self._study.identity, self._manifest.root, self._name)
 
     def _differs(self, message: Message) -> str | None:
         """Name of the first thing in which the aggregator differs from this site."""
