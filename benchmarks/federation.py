@@ -38,10 +38,11 @@ sys.path.append(str(Path(__file__).parents[1] / "tests" / "tools"))
 from parties import join_all
 
 SITES, D, R, ROUNDS = ("a", "b", "c", "d"), 400, 20, 30
+PEOPLE, VOLUMES = 20, 250  # of a site, and of a person
 STUDY, MASK = "config.yaml", "mask.nii.gz"
 EXCHANGES = ("release",)
 LINE = re.compile(
-    r"^(\S+ \S+) - .*? (\w+) (\w): (\d+) bytes, (\d+) back, ([\d.]+) s", re.M
+    r"^(\S+ \S+) - .*? (\w+) (\w+): (\d+) bytes, (\d+) back, ([\d.]+) s", re.M
 )
 WORK = re.compile(r"(\w+): answered in ([\d.]+) s")
 
@@ -59,7 +60,7 @@ def write(root: Path) -> None:
         "n_components": R,
         "aggregator": "independent",
         "arm": "cape",
-        "expected": {"people": 80, "volumes": 250},
+        "expected": {"people": PEOPLE * len(SITES), "volumes": VOLUMES},
         "accept": [{"rule": "noise", "reason": "the time of a round is measured"}],
         "budget": {
             "epsilon": 8.0,
@@ -89,9 +90,9 @@ def write(root: Path) -> None:
             "seed": 1,
         }
         people = {}
-        for i in range(20):
-            S = rng.laplace(size=(R, 250))
-            X = maps @ S + 0.02 * rng.standard_normal((D, 250))
+        for i in range(PEOPLE):
+            S = rng.laplace(size=(R, VOLUMES))
+            X = maps @ S + 0.02 * rng.standard_normal((D, VOLUMES))
             people[f"{name}{i}"] = X.astype("f4")
         for folder in (name, "together"):
             (root / folder / f"{name}.yaml").write_text(yaml.safe_dump(site))
