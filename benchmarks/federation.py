@@ -13,7 +13,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import sys
 import tempfile
 import threading
@@ -35,7 +34,7 @@ from capeneuro.studies import sites as site_files
 from capeneuro.studies.components import SUBSPACE, UNMIXING, ComponentsKind
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "tools"))
-from parties import join_all
+from parties import free_port, join_all
 
 SITES, D, R, ROUNDS = ("a", "b", "c", "d"), 400, 20, 30
 PEOPLE, VOLUMES = 20, 250  # of a site, and of a person
@@ -67,7 +66,6 @@ def write(root: Path) -> None:
             "delta": 1e-5,
             "unit": "sample",
             "relation": "replace-one",
-            "n_colluding": 1,
         },
         "pca": {"norm_bound": 5.0},
         "ica": {"n_rounds": ROUNDS},
@@ -223,10 +221,7 @@ def main(root: Path) -> None:
     """Run all three and print."""
     write(root)
     alone = in_process(root / "together")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    running, peaks = start(root, port), {}
+    running, peaks = start(root, free_port()), {}
     watcher = threading.Thread(target=watch_memory, args=(running, peaks))
     watcher.start()
     try:

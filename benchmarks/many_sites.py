@@ -12,19 +12,21 @@ import json
 import os
 import re
 import shutil
-import socket
-import sys
 import tempfile
 import threading
 import time
+from contextlib import redirect_stdout
 from datetime import UTC, datetime, timedelta
+from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import federation
 import light_sites
 import numpy as np
 import psutil
+import slow_line
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -34,11 +36,11 @@ from capeneuro import warm
 from capeneuro.config import load
 from capeneuro.data import files
 from capeneuro.flare import controller, daemon, kit, parties
+from capeneuro.flare.heartbeat import BEAT, pace
 from capeneuro.studies import sites as site_files
 from capeneuro.studies.components import SUBSPACE, UNMIXING
 
 STUDY = federation.STUDY
-LOST = re.compile(r"its process is gone|no answer in time|no connection")
 
 
 # --- kits ----------------------------------------------------------------------------
@@ -102,105 +104,119 @@ def like(kits: Path, first: str, name: str) -> None:
 # --- one size ------------------------------------------------------------------------
 
 
+def prepare(root: Path, is_large: bool) -> None:
+    """Write all parties' folders, run the study in one process, and let all join."""
+    start = time.perf_counter()
+    if is_large:
+        slow_line.SITES, slow_line.R = federation.SITES, 20  # 40 directions
+        slow_line.write(root)
+    else:
+        federation.write(root)
+    alone = federation.in_process(root / "together")
+    make_kits(root, federation.free_port())
+    federation.join_all(root, federation.SITES)
+    seconds = time.perf_counter() - start
+    print(f"prepared in {seconds:.0f} s; a round in one process: {alone:.3f} s")
+
+
 class Hub:
-    """What the server's processes use."""
+    """What the server's processes use, looked at twice a second."""
 
     def __init__(self, party: daemon.Daemon) -> None:
-        self._party, self.peak, self._seconds = party, 0.0, {}
+        self.peak = 0.0
+        self._process = psutil.Process(party._process.pid)
+        self._samples: list[tuple[float, float]] = []
+        self._seconds: dict[int, float] = {}
         self._over = threading.Event()
         threading.Thread(target=self._watch, daemon=True).start()
 
-    def seconds(self) -> float:
-        """Of the processors, so far."""
-        return sum(self._seconds.values())
+    def share(self, begin: float, end: float) -> float:
+        """Processors in use between two times, on average."""
+        times, seconds = np.transpose(self._samples)
+        return float(
+            np.diff(np.interp([begin, end], times, seconds))[0] / (end - begin)
+        )
 
     def stop(self) -> None:
+        """Look no more."""
         self._over.set()
 
     def _watch(self) -> None:
-        process = psutil.Process(self._party._process.pid)
         while not self._over.wait(0.5):
+            used = 0.0
             with contextlib.suppress(psutil.Error):
-                used = 0.0
-                for part in (process, *process.children(recursive=True)):
+                for part in (self._process, *self._process.children(recursive=True)):
                     used += part.memory_full_info().pss / 2**20
                     self._seconds[part.pid] = sum(part.cpu_times()[:2])
-                self.peak = max(self.peak, used)
+            self.peak = max(self.peak, used)
+            self._samples.append((time.time(), sum(self._seconds.values())))
 
 
-def registered(root: Path, n: int, seconds: float) -> float:
+def wait_until_registered(root: Path, n: int, seconds: float) -> float:
     """Seconds until all sites have registered."""
     start = time.monotonic()
     with controller.session(root / "kits/lead/kit", 10.0) as lead:
-        before = 0
         while (found := len(lead.get_system_info().client_info)) < n:
             waited = time.monotonic() - start
             assert waited < seconds, f"{found} of {n} sites registered"
-            if found != before:
-                print(f"{waited:.1f} s: {found} registered", flush=True)
-            before = found
             time.sleep(0.5)
     return time.monotonic() - start
 
 
-def start_sites(root: Path, light: bool = True) -> list[light_sites.Child]:
+def start_sites(root: Path) -> list[light_sites.Child]:
     """Start every site's client, a fork each."""
-    children = []
+    children, beat = [], BEAT * pace(len(federation.SITES))
     for name in federation.SITES:
-        folder = root / name
+        folder, log = root / name, root / name / "log"
         with contextlib.chdir(folder):
             variables = {"STUDY": STUDY, "STAGE": "", "SITE": name}
-            own = daemon.Daemon(root / "kits" / name / "kit", variables, folder / "log")
-        children.append(light_sites.client(own, folder, folder / "log"))
+            kit_folder = root / "kits" / name / "kit"
+            party = daemon.Daemon(kit_folder, variables, log, beat)
+        children.append(light_sites.client(party, folder, log))
     return children
 
 
-def drive(root: Path, server: daemon.Daemon, segment: int = 1000) -> int:
-    """Run the study as `capeneuro aggregate` does."""
-    with contextlib.chdir(root / "aggregator"):
+def drive(root: Path, server: daemon.Daemon) -> str:
+    """Run the study as `capeneuro aggregate` does; return what that prints."""
+    with contextlib.chdir(root / "aggregator"), redirect_stdout(StringIO()) as printed:
         study = load.load_study(STUDY)
         files.write_json(site_files.status_file(study), {"job": None})
-        moving = parties._Drive(
-            study, controller, server, root / "kits/lead/kit", 600.0, segment
-        )
-        return moving.run(300.0)
+        lead = root / "kits/lead/kit"
+        parties._Drive(study, controller, server, lead, 600.0, 1000).run(600.0)
+    return printed.getvalue()
 
 
-def run(root: Path) -> None:
+def run(root: Path, is_large: bool) -> None:
     """Run and print one size."""
-    n = len(federation.SITES)
-    clock = time.perf_counter()
-    federation.write(root)
-    alone = federation.in_process(root / "together")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    make_kits(root, port)
-    federation.join_all(root, federation.SITES)
-    print(f"prepared in {time.perf_counter() - clock:.0f} s", flush=True)
+    n, log = len(federation.SITES), root / "aggregator/log"
     with contextlib.chdir(root / "aggregator"):
         variables = {"STUDY": STUDY, "STAGE": ""}
-        server = daemon.Daemon(root / "kits/server/kit", variables, Path("log"))
+        server = daemon.Daemon(root / "kits/server/kit", variables, log)
         server.keep()
-    hub = Hub(server)
-    log = root / "aggregator/log"
-    children = []
+    hub, children = Hub(server), []
     try:
         while "Server started" not in server.output():
             time.sleep(0.2)
+        start = time.time()
         children = start_sites(root)
-        print(f"registered after {registered(root, n, 300.0):.1f} s", flush=True)
-        used, begin = hub.seconds(), time.time()
-        status = drive(root, server)
-        whole, used = time.time() - begin, hub.seconds() - used
-        print(f"status {status} after {whole:.1f} s, hub's processor {used:.1f} s")
-        text = log.read_text()
-        rows = federation.LINE.findall(text)
-        print(f"false losses: {lost(text)}")
-        report(rows, begin, n)
-        if status == 0:
+        wait_until_registered(root, n, 300.0)
+        begin = time.time()
+        print(f"all registered: {begin - start:.1f} s", flush=True)
+        printed = drive(root, server)
+        end = time.time()
+        print(f"whole study: {end - begin:.1f} s; hub: {hub.peak:.0f} MiB at most")
+        jobs = printed.count("submitted")
+        lost = re.findall("(.*); going on without it", printed)
+        print(f"jobs: {jobs}; lost: {len(lost)} {lost[:3]}; {printed.splitlines()[-1]}")
+        print(
+            "memory of the machine in use:", psutil.virtual_memory().used >> 20, "MiB"
+        )
+        exchanges = read_exchanges(log.read_text(), n)
+        report(root, exchanges, begin, hub)
+        if "finished" in printed:
             compare(root)
-        print(f"a round in one process: {alone:.3f} s; hub {hub.peak:.0f} MiB")
+        if not is_large:
+            bare(root, exchanges)
     finally:
         hub.stop()
         for child in children:
@@ -208,19 +224,53 @@ def run(root: Path) -> None:
         server.stop()
 
 
-def lost(text: str) -> int:
-    return len(LOST.findall(text))
+class Exchange(NamedTuple):
+    """All sites asked once."""
+
+    end: float
+    sizes: dict[str, list[int]]
+    """Bytes to and from each site."""
 
 
-def report(rows: list[tuple[str, ...]], begin: float, n: int) -> None:
-    """Print times of the log's exchanges."""
-    asked = [row for row in rows if row[1] != "ping"]
-    times = [
-        datetime.strptime(r[0], "%Y-%m-%d %H:%M:%S,%f").timestamp() for r in asked
-    ]
-    print(f"first answer after {times[0] - begin:.1f} s; exchanges {len(times) / n}")
-    ends = times[n - 1 :: n]
+def read_exchanges(text: str, n: int) -> list[Exchange]:
+    """Read the exchanges but pings from the server's log."""
+    rows = [row for row in federation.LINE.findall(text) if row[1] != "ping"]
+    exchanges = []
+    for i in range(0, len(rows), n):
+        part = rows[i : i + n]
+        end = datetime.strptime(part[-1][0], "%Y-%m-%d %H:%M:%S,%f").timestamp()
+        exchanges.append(Exchange(end, {r[2]: [int(r[3]), int(r[4])] for r in part}))
+    return exchanges
+
+
+def report(root: Path, exchanges: list[Exchange], begin: float, hub: Hub) -> None:
+    """Print the times of the log's exchanges, and how busy the hub was in them."""
+    print(f"first exchange ended after {exchanges[0].end - begin:.1f} s")
+    ends = [exchange.end for exchange in exchanges]
+    seconds = np.diff(ends)[-federation.ROUNDS :]
+    sizes = [next(iter(exchange.sizes.values())) for exchange in exchanges]
+    print("bytes to and from a site:", sizes[-3:] if len(sizes) > 9 else sizes)
     print("seconds between exchanges:", np.round(np.diff(ends), 2).tolist())
+    print(f"a round: {np.median(seconds):.2f} s (median), {max(seconds):.2f} at most")
+    busy = hub.share(ends[0], ends[-1])
+    print(f"hub's processors in use in the rounds: {busy:.2f}")
+    work = []
+    for name in federation.SITES:
+        text = (root / name / "log").read_text()
+        answered = [float(s) for task, s in federation.WORK.findall(text)]
+        work.append(np.median(answered[-federation.ROUNDS :]))
+    print(f"a site's work in it: {np.median(work):.3f} s; of all {np.sum(work):.2f} s")
+
+
+def bare(root: Path, exchanges: list[Exchange]) -> None:
+    """Print the time of exchanges of the same sizes with sites that do nothing."""
+    with contextlib.chdir(root / "aggregator"):
+        study = load.load_study(STUDY)
+        options = {"job": "bare", "segment": 1000, "timeout": 60.0, "patience": 60.0}
+        parties.write_job(root / "job", study, options)
+    sizes = [exchange.sizes for exchange in exchanges[-federation.ROUNDS :]]
+    seconds = federation.echo_job(root, sizes)
+    print(f"bare: {np.median(seconds):.2f} s (median), {max(seconds):.2f} at most")
 
 
 def compare(root: Path) -> None:
@@ -240,6 +290,8 @@ def main() -> None:
     parser.add_argument("sites", nargs="*", type=int, default=[25, 50, 100, 200])
     parser.add_argument("--features", type=int, default=100)
     parser.add_argument("--folder", type=Path)
+    parser.add_argument("--prepare", action="store_true")
+    parser.add_argument("--large", action="store_true")
     arguments = parser.parse_args()
     federation.D, federation.R, federation.ROUNDS = arguments.features, 5, 10
     federation.PEOPLE, federation.VOLUMES = 2, 60
@@ -253,7 +305,11 @@ def main() -> None:
             print(f"--- {n} sites", flush=True)
             federation.SITES = tuple(f"s{i:03d}" for i in range(n))
             with tempfile.TemporaryDirectory() as made:
-                run((arguments.folder or Path(made)) / str(n))
+                root = (arguments.folder or Path(made)) / str(n)
+                if not root.exists():
+                    prepare(root, arguments.large)
+                if not arguments.prepare:
+                    run(root, arguments.large)
     finally:
         forks.close()
 

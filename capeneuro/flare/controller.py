@@ -44,7 +44,7 @@ from capeneuro.federation.site import Site
 from capeneuro.federation.transport import Replies, sort_reply
 from capeneuro.flare import joining, running, site_status
 from capeneuro.flare.answering import AnsweringSite
-from capeneuro.flare.heartbeat import Presence
+from capeneuro.flare.heartbeat import Presence, pace
 from capeneuro.flare.parts import Line, PartedAnswers
 from capeneuro.studies import flow, registry
 from capeneuro.studies import sites as site_files
@@ -146,7 +146,7 @@ class FlareFederation:
         """Let sites that are heard of again take part, with the last projection."""
         for name in sorted(self.left_out):
             late = self.away.get(name) in (f"lost: {LATE}", f"lost: {NOT_RUNNING}")
-            if late or self.presence.since(name) > BEATS:
+            if late or self.presence.since(name) > BEATS * pace(len(self.names)):
                 continue
             message = self._projection.get(name)
             if message is not None:
@@ -444,25 +444,27 @@ class StudyController(Controller):
         abort: Signal,
     ) -> None:
         """Ping until enough sites answer; a site's process may not be up yet."""
-        start, ready = time.monotonic(), set()
+        start, ready, slower = time.monotonic(), set(), pace(len(federation.names))
         needed = site_files.n_needed(study)
         while len(ready) < len(federation.names) and not abort.triggered:
             waited = time.monotonic() - start
-            if len(ready) >= needed and waited > GRACE:
+            if len(ready) >= needed and waited > GRACE * slower:
                 break
             federation.left_out.clear()
             ping = self._greeting()
             missing = [name for name in federation.names if name not in ready]
-            replies = federation.ask("ping", dict.fromkeys(missing, ping), PING)
+            replies = federation.ask(
+                "ping", dict.fromkeys(missing, ping), PING * slower
+            )
             ready |= set(replies.ok)
             lost = {n: why for n, why in replies.lost.items() if n in missing}
-            if waited > GRACE:  # it is not only slow to start
+            if waited > GRACE * slower:  # it is not only slow to start
                 self._tell("waiting")
             if refused := {n: w for n, w in lost.items() if not w.startswith("lost")}:
                 raise RoundFailed(refused)
             if len(ready) < needed and waited > self._patience:
                 raise RoundFailed(lost)
-            time.sleep(0.2)
+            time.sleep(0.2 * slower)
 
     def _greeting(self, is_done: bool = False) -> Message:
         """Content of a ping; the last one notes that the study is done."""

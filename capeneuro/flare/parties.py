@@ -26,6 +26,7 @@ from capeneuro.config.errors import ConfigError
 from capeneuro.config.study import StudyConfig
 from capeneuro.data import files
 from capeneuro.flare import joining, kit, reach, running, site_status
+from capeneuro.flare.heartbeat import BEAT, pace
 from capeneuro.studies import flow, gate
 from capeneuro.studies import sites as site_files
 
@@ -129,9 +130,10 @@ def site(
     from capeneuro.flare.daemon import Daemon  # its libraries come with nvflare
 
     run = running.run_of(study.identity, path, stage, name)
+    beat = BEAT * pace(len(study.site_names))
     with (
         _stopped_by_signals(),
-        Daemon(kit_folder) as daemon,
+        Daemon(kit_folder, beat) as daemon,
         running.listed(kit_folder, run) as let_in,
     ):
         show(study, name, _beside(kit_folder, run))
@@ -287,6 +289,7 @@ class _Drive:
         self._controller = controller
         self._daemon = daemon
         self._lead_kit = lead_kit
+        self._pace = pace(len(study.site_names))
         self._options = {"segment": segment, "timeout": timeout}
         self._n_jobs = 0
         self._missing: set[str] = set()
@@ -358,7 +361,7 @@ class _Drive:
         name = f"{os.getpid()}-{time.time_ns()}"
         with tempfile.TemporaryDirectory() as folder:
             # So long for sites that were registered and do not start.
-            wait = min(60.0, self._patience / 2)
+            wait = min(60.0 * self._pace, self._patience / 2)
             job = {"job": name, "patience": wait, **self._options}
             write_job(Path(folder), self._study, job)
             identity = self._controller.within(30.0, lead.submit_job, folder)
@@ -413,7 +416,7 @@ class _Drive:
         back = [
             name
             for name, heard in self._heard.items()
-            if beats.get(name, 0.0) > heard + REGISTERED
+            if beats.get(name, 0.0) > heard + REGISTERED * self._pace
             and ENDED_PROCESS.search(self._away[name])
         ]
         if back:
@@ -459,7 +462,13 @@ def write_job(folder: Path, study: StudyConfig, options: dict[str, Any]) -> None
     files.write_json(folder / "meta.json", meta)
     files.write_json(
         folder / "app/config/config_fed_server.json",
-        {"format_version": 2, "workflows": [controller], "components": []},
+        {
+            "format_version": 2,
+            # No task is ever handed out; FLARE's clients ask for some all the same.
+            "server": {"task_request_interval": BEAT * pace(len(everyone))},
+            "workflows": [controller],
+            "components": [],
+        },
     )
     files.write_json(
         folder / "app/config/config_fed_client.json",

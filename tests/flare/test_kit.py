@@ -211,6 +211,14 @@ def test_fewer_jobs_at_a_time_than_studies_are_told(here):
     assert wrong("kits/server/kit") == ["jobs at a time"]
 
 
+def test_a_server_that_takes_few_sites_is_told(here):
+    # FLARE's own settings: a thread for each of 100 connections, the next one waits.
+    (Path("kits/server/kit/local") / kit.CONNECTIONS).unlink()
+    assert wrong("kits/server/kit") == ["connections"]
+    kit.harden(Path("kits/server/kit"))
+    assert wrong("kits/server/kit") == []
+
+
 def test_a_port_in_use_is_told(here):
     host, port = kit.address(Path("kits/server/kit"))
     assert host == "localhost"
