@@ -183,7 +183,9 @@ def study_job(root: Path) -> None:
     submit(root, root / "job", done, 120.0)
 
 
-def echo_job(root: Path, exchanges: list[dict[str, list[int]]]) -> list[float]:
+def echo_job(
+    root: Path, exchanges: list[dict[str, list[int]]], within: float = 120.0
+) -> list[float]:
     """Seconds of each exchange with sites that do nothing."""
     files.write_json(root / "exchanges.json", exchanges)
     results = root / "seconds.json"
@@ -201,7 +203,7 @@ def echo_job(root: Path, exchanges: list[dict[str, list[int]]]) -> list[float]:
     content = json.loads(path.read_text())
     content["executors"][0]["executor"]["path"] = "federation_echo.EchoExecutor"
     files.write_json(path, content)
-    submit(root, job, results.exists, 120.0)
+    submit(root, job, results.exists, within)
     return json.loads(results.read_text())
 
 
