@@ -44,7 +44,7 @@ from capeneuro.federation.site import Site
 from capeneuro.federation.transport import Replies, sort_reply
 from capeneuro.flare import joining, running, site_status
 from capeneuro.flare.answering import AnsweringSite
-from capeneuro.flare.heartbeat import Presence, pace
+from capeneuro.flare.heartbeat import Presence
 from capeneuro.flare.parts import Line, PartedAnswers
 from capeneuro.studies import flow, registry
 from capeneuro.studies import sites as site_files
@@ -146,7 +146,7 @@ class FlareFederation:
         """Let sites that are heard of again take part, with the last projection."""
         for name in sorted(self.left_out):
             late = self.away.get(name) in (f"lost: {LATE}", f"lost: {NOT_RUNNING}")
-            if late or self.presence.since(name) > BEATS * pace(len(self.names)):
+            if late or self.presence.since(name) > BEATS * self.presence.pace:
                 continue
             message = self._projection.get(name)
             if message is not None:
@@ -444,7 +444,7 @@ class StudyController(Controller):
         abort: Signal,
     ) -> None:
         """Ping until enough sites answer; a site's process may not be up yet."""
-        start, ready, slower = time.monotonic(), set(), pace(len(federation.names))
+        start, ready, slower = time.monotonic(), set(), federation.presence.pace
         needed = site_files.n_needed(study)
         while len(ready) < len(federation.names) and not abort.triggered:
             waited = time.monotonic() - start

@@ -36,13 +36,18 @@ class Presence:
         The sites.
     beat
         ``(name, seconds) -> bool``: whether it answers within so long.
+
+    Attributes
+    ----------
+    pace
+        How many times longer beats, and waits for them, are than with few sites.
     """
 
     def __init__(
         self, names: Iterable[str], beat: Callable[[str, float], bool]
     ) -> None:
         names = list(names)
-        self._pace, self._heard = pace(len(names)), dict[str, float]()
+        self.pace, self._heard = pace(len(names)), dict[str, float]()
         self._beat, self._over = beat, threading.Event()
         for name in names:
             threading.Thread(target=self._listen, args=(name,), daemon=True).start()
@@ -97,7 +102,7 @@ class Presence:
         threading.Thread(target=run, daemon=True).start()
         end = time.monotonic() + seconds
         while not wait([answer], timeout=0.5).done:
-            late, gone = time.monotonic() > end, self.since(name) > GONE * self._pace
+            late, gone = time.monotonic() > end, self.since(name) > GONE * self.pace
             if late or gone:
                 give_up()
                 raise ConnectionError(name) if gone else TimeoutError(name)
@@ -106,6 +111,6 @@ class Presence:
 
     def _listen(self, name: str) -> None:
         while not self._over.is_set():
-            if self._beat(name, GONE / 2 * self._pace):
+            if self._beat(name, GONE / 2 * self.pace):
                 self.heard(name)
-            self._over.wait(BEAT * self._pace)
+            self._over.wait(BEAT * self.pace)
