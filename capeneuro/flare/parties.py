@@ -305,7 +305,9 @@ class _Drive:
         while time.monotonic() < self._deadline:
             self._daemon.keep()
             try:
-                with self._controller.session(self._lead_kit, 10.0) as lead:
+                with self._controller.session(
+                    self._lead_kit, 10.0 * self._pace
+                ) as lead:
                     self._wait_for_sites(lead)
                     status = self._follow(lead)
             except ConnectionError as error:
@@ -338,7 +340,7 @@ class _Drive:
         everyone, before = set(self._study.site_names), None
         start = time.monotonic()
         while True:
-            info = self._controller.within(10.0, lead.get_system_info)
+            info = self._controller.within(10.0 * self._pace, lead.get_system_info)
             registered = {client.name for client in info.client_info} & everyone
             self._missing = everyone - registered
             if registered != before:
@@ -364,7 +366,9 @@ class _Drive:
             wait = min(60.0 * self._pace, self._patience / 2)
             job = {"job": name, "patience": wait, **self._options}
             write_job(Path(folder), self._study, job)
-            identity = self._controller.within(30.0, lead.submit_job, folder)
+            identity = self._controller.within(
+                30.0 * self._pace, lead.submit_job, folder
+            )
         print(f"job {self._n_jobs} submitted", flush=True)
         try:
             status = self._watch(lead, name, identity)
@@ -384,7 +388,9 @@ class _Drive:
                 # Before the file: a job that has ended has written it.
                 if time.monotonic() - last_look > 2.0:
                     last_look = time.monotonic()
-                    state = self._controller.within(10.0, lead.get_job_status, identity)
+                    state = self._controller.within(
+                        10.0 * self._pace, lead.get_job_status, identity
+                    )
                 ended = str(state).startswith(ENDED)
                 self._look_for_sites(lead)
                 status = json.loads(site_files.status_file(self._study).read_text())
@@ -407,7 +413,7 @@ class _Drive:
         if not self._away or time.monotonic() - self._looked < LOOK_FOR_SITES:
             return
         self._looked = time.monotonic()
-        info = self._controller.within(10.0, lead.get_system_info)
+        info = self._controller.within(10.0 * self._pace, lead.get_system_info)
         beats = {}
         for client in info.client_info:  # of one that registered again there are two
             beats[client.name] = max(
@@ -441,7 +447,7 @@ class _Drive:
 
     def _abort(self, lead: Any, identity: str) -> None:
         try:
-            self._controller.within(10.0, lead.abort_job, identity)
+            self._controller.within(10.0 * self._pace, lead.abort_job, identity)
         except ConnectionError:
             print("the job could not be aborted; it ends with the server")
 
