@@ -20,6 +20,8 @@ gradients
     Gradients of infomax and of a network, as clipped sums.
 noise
     Normal noise from a cryptographic generator.
+rounding
+    Cost of drawing normal noise as doubles.
 ring
     Real numbers as integers modulo 2^64, so that sums are exact.
 """

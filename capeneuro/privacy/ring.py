@@ -1,27 +1,32 @@
 """Real numbers as integers modulo 2^64, so that sums are exact and can be masked.
 
-They enter as multiples of a grid ``h``, a power of two near ``2^-20 sqrt(gamma)`` of
+They enter as multiples of a grid ``h``, a power of two near ``2^-14 sqrt(gamma)`` of
 the smallest noise. Rounded noise: noise first, then one rounding, so that the rounding
-is post-processing of a released value. Exact noise is discrete, so the statistic is
+is post-processing of a released value, and a step holds so many doubles that they are
+as good as normal noise (:mod:`.rounding`). Exact noise is discrete, so the statistic is
 rounded before, on a grid fine enough that the clip's own safety covers it
-[docs/threat-model.md].
+[docs/proofs.md].
 """
 
 import math
 
 import numpy as np
 
-GRID_BITS = 20
+# A coarser grid costs 2^-28 / 12 of the variance, and a finer one shows what doubles
+# lack of a normal law.
+GRID_BITS = 14
+# The smallest noise has fewer steps than this in one deviation.
+LARGEST_STEPS = 2.0 ** (GRID_BITS + 1)
 ROUNDING_BITS = 12
 LARGEST = 2.0**62
 # Values of one pass: they stay in the cache.
 BLOCK = 2**15
-# Largest deviations in grid steps of normals that are doubles: a step then holds 2^20
-# doubles of the noise, and 2^14 of the zero-sum noise, which it adds to.
-FINEST = 2.0**28
-FINEST_ZERO_SUM = 2.0**36
-# So far apart may the deviations of the sites' noises be, on any grid of 2^-21 or more.
-LARGEST_SPREAD = FINEST / 2.0 ** (GRID_BITS + 1)
+# Largest deviations in grid steps of normals that are doubles: a step then holds 2^27
+# doubles of the noise, and 2^19 of the zero-sum noise, which it adds to.
+FINEST = 2.0**22
+FINEST_ZERO_SUM = 2.0**30
+# So far apart may the deviations of the sites' noises be, on any grid of 2^-15 or more.
+LARGEST_SPREAD = FINEST / LARGEST_STEPS
 
 
 class OutOfRange(ValueError):

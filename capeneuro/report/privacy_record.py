@@ -131,6 +131,9 @@ def privacy_record(
     ``kinds`` is the kind of data of each site.
     """
     p, person_mu = config.promise, config.person_mu
+    rounding = privacy_schema.rounding(
+        config.noise, config.noise_ratio, releases, p.epsilon, p.delta
+    )
     spent = {}
     by_view = {view: mus_of({"releases": releases}, view) for view in cape.VIEWS}
     for site in kinds:
@@ -181,6 +184,7 @@ def privacy_record(
         "people": _people(config, releases),
         "n_units": protection.n_units({"releases": releases}),
         "noise_ratio": config.noise_ratio,
+        "rounding": rounding,
         "requested": dict(config.queries),
         "source": config.source,
         "constants": _constants(config),
@@ -197,6 +201,7 @@ def privacy_record(
             "Losses are counted for the worst case that the study allows: the noise "
             f"of {config.survivor_threshold - p.n_colluding} honest sites alone, "
             "whichever sites dropped out.",
+            *_of_rounding(rounding),
             *_of_a_person(config),
             "How many units (people or volumes) each site has, masks, bases, bounds "
             "and clips are public.",
@@ -266,6 +271,17 @@ def _of_a_person(config: StudyConfig) -> list[str]:
         f"Nobody has more than {config.person_units} volumes, which each site enforces "
         "before it answers; the loss mu for everything of a person is that many times "
         "the loss of one volume."
+    ]
+
+
+def _of_rounding(rounding: Mapping[str, Any]) -> list[str]:
+    """Assumption of the promise on the sampler, where noise is drawn as doubles."""
+    if not rounding["epsilon"]:
+        return []
+    return [
+        "Normal noise is drawn as doubles, which adds at most epsilon "
+        f"{rounding['epsilon']:.1e} and delta {rounding['delta']:.1e} to the promise, "
+        "for all releases together (docs/proofs.md)."
     ]
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping
 from datetime import date
 from pathlib import Path
@@ -14,7 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from capeneuro.config.errors import ConfigError
 from capeneuro.federation import vouching
 from capeneuro.federation.entries import ReleaseLine
-from capeneuro.privacy import accounting, cape
+from capeneuro.federation.requests import EXACT_ARMS
+from capeneuro.privacy import accounting, cape, ring
+from capeneuro.privacy import rounding as rounding_cost
 from capeneuro.privacy.queries import QUERIES
 from capeneuro.report import protection
 
@@ -138,6 +141,15 @@ class ExactRecord(RecordPart):
     """Its name in a site's messages; empty: it is in a public file of the study."""
 
 
+class RoundingRecord(RecordPart):
+    """Addition to the promise for noise that is drawn as doubles; docs/proofs.md."""
+
+    noise: str
+    """Sampler of the sites: ``rounded``, or ``exact``, which adds nothing."""
+    epsilon: Size
+    delta: Size
+
+
 class DigestsRecord(RecordPart):
     """SHA-256 of the study, the package and the stages."""
 
@@ -169,6 +181,8 @@ class PrivacyRecord(RecordPart):
     delta: Annotated[float, Field(gt=0, lt=1)]
     noise_ratio: Size
     """Variance of the zero-sum noise over that of the noise that remains."""
+    rounding: RoundingRecord | None = None
+    """Null in records from before it was counted."""
     promise: PromiseRecord
     person: PersonRecord
     people: Count | None
@@ -200,6 +214,51 @@ def digest(record: Mapping[str, Any]) -> str:
     content = {key: value for key, value in record.items() if key != "digest"}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def rounding(
+    noise: str,
+    noise_ratio: float,
+    releases: Iterable[Mapping[str, Any]],
+    epsilon: float,
+    delta: float,
+) -> dict[str, Any]:
+    """Cost of rounded noise in all releases together, as a record has it.
+
+    Parameters
+    ----------
+    noise, noise_ratio
+        Sampler, and variance of the zero-sum noise over that of the other.
+    releases
+        As in the record.
+    epsilon, delta
+        The promise.
+
+    Returns
+    -------
+    dict
+        Content of :class:`RoundingRecord`.
+    """
+    draws = [] if noise == "exact" else [*_draws(noise_ratio, [*releases])]
+    cost = rounding_cost.cost(draws, epsilon, delta)
+    return {"noise": noise, "epsilon": cost.epsilon, "delta": cost.delta}
+
+
+def _draws(
+    noise_ratio: float, releases: list[Mapping[str, Any]]
+) -> Iterable[rounding_cost.Draws]:
+    """Draws of the sites in private releases, with the coarsest doubles that may be."""
+    longest = max((release["size"] for release in releases), default=0)
+    for release in releases:
+        variances = [site["variance"] for site in release["sites"].values()]
+        if release["arm"] in EXACT_ARMS or not variances:
+            continue
+        size = release["size"] or longest  # a void round does not say its size
+        for variance in variances:
+            deviation = ring.LARGEST_STEPS * math.sqrt(variance / min(variances))
+            yield rounding_cost.Draws(size, deviation)
+            if release["arm"] == "cape":
+                yield rounding_cost.Draws(size, deviation * math.sqrt(noise_ratio))
 
 
 def verify(path: Path) -> dict[str, Any]:
@@ -383,6 +442,16 @@ def _of_record(record: Mapping[str, Any]) -> Iterable[tuple[str, Any, Any]]:
         worst = max(worst, site_mu)
         spent = accounting.compose([loss or 0.0 for loss in charged])
         within_promise &= None not in charged and spent <= site_mu * (1 + TOLERANCE)
+    if written := record.get("rounding"):
+        cost = rounding(
+            written["noise"],
+            record["noise_ratio"],
+            releases,
+            promise["epsilon"],
+            delta,
+        )
+        for part in ("epsilon", "delta"):
+            yield f"rounding.{part}", written[part], cost[part]
     yield "promise.has_noise", promise["has_noise"], has_noise
     yield "promise.within_promise", promise["within_promise"], within_promise
     person = record["person"]

@@ -57,8 +57,8 @@ def test_what_does_not_fit_the_ring_is_refused_before_anything_is_drawn(kind):
 
 
 def test_noise_hardly_finer_than_doubles_is_refused():
-    """Own noise to 2^28 grid steps, zero-sum noise to 2^36."""
-    # The grid is 2^-20 at the smallest deviation, 1.
+    """Own noise to 2^22 grid steps, zero-sum noise to 2^30."""
+    # The grid is 2^-14 at the smallest deviation, 1.
     for variance, refused in ((2.0**16, False), (2.0**16 * 1.01, True)):
         variances = {"a": variance, "b": 1.0, "c": 1.0}
         assert _refused(variances=variances, noise_ratio=300.0) is refused

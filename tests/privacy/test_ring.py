@@ -40,7 +40,7 @@ def test_largest_values_of_all_sites_do_not_wrap(n_sites):
 def test_grid_is_a_power_of_two_far_below_the_smallest_noise(gamma):
     h = ring.grid([2 * gamma, gamma], 1.0, 10, "rounded")
     assert np.frexp(h)[0] == 0.5
-    assert 2.0**-21 < h / np.sqrt(gamma) <= 2.0**-20
+    assert 2.0**-15 < h / np.sqrt(gamma) <= 2.0**-14
 
 
 @pytest.mark.parametrize("size", [1, 190, 405450])
@@ -51,7 +51,7 @@ def test_grid_of_exact_noise_moves_no_neighbor_beyond_the_safety(gamma, size):
     h = ring.grid([gamma], sensitivity, size, "exact")
     # Two neighbors are rounded, each coordinate by half a step at most.
     assert np.sqrt(size) * h <= sensitivity * (1 - CLIP_SAFETY) / 4
-    assert h <= 2.0**-20 * np.sqrt(gamma)
+    assert h <= 2.0**-14 * np.sqrt(gamma)
     assert np.frexp(h)[0] == 0.5
 
 
@@ -64,5 +64,5 @@ def test_what_is_kept_free_is_enough():
     """2.6 times 2^-12 of a clip for float32; doubles far finer than a grid step."""
     assert 2.6 * 2.0**-12 <= 1 - CLIP_SAFETY <= 2.0**-9
     h = ring.grid([1.0], 1.0, 5, "rounded")
-    assert h * ring.FINEST <= 2.0**8 and 2.0**53 / ring.FINEST >= 2.0**25
-    assert 2.0**53 / ring.FINEST_ZERO_SUM >= 2.0**17
+    assert h * ring.FINEST <= 2.0**8 and 2.0**53 / ring.FINEST >= 2.0**31
+    assert 2.0**53 / ring.FINEST_ZERO_SUM >= 2.0**23
