@@ -29,6 +29,7 @@ from capeneuro.studies.steps import steps
 # What the table of a ledger's releases shows; salted ids of people stay in the ledger.
 EXPORTED = ("study", "query", "round", "arm", "unit", "relation", "n_colluding")
 EXPORTED += ("sensitivity", "noise", "noise_multiplier", "mu", "roster", "reply")
+EXPORTED += ("site",)
 
 
 def init(options: argparse.Namespace) -> None:
@@ -441,17 +442,20 @@ def ledger(options: argparse.Namespace) -> None:
     """Make, show, verify, export, move, merge, back up or restore a site's ledger.
 
     `init` makes it, once, where data are private. `show` adds up the spent epsilon,
-    `export` writes one row per release as a table, without ids of people, `key` prints
-    its public key. `backup` copies its lines to a file, without key and salt. `move`
-    brings the ledger of the folder `--from` to the folder that the site file names;
-    `merge` charges here all releases of the ledger in `--from`, and closes that one;
-    `distinct` records, with a `--reason`, that its people are different people with
-    the same labels. `restore` continues with the remaining lines of a ledger that was
-    lost or set back: under a new key, and with all its studies' promises spent in
-    full; `--from` names the folder in which it was lost, if the site file now names
+    `export` writes one row per release as a table, without ids of people; with `--file`
+    it writes all lines but those with people, chained and signed, for
+    `capeneuro-verify.py` of a study's results. `key` prints the ledger's public key.
+    `backup` copies its lines to a file, without key and salt. `move` brings the ledger
+    of the folder `--from` to the folder that the site file names; `merge` charges here
+    all releases of the ledger in `--from`, and closes that one; `distinct` records,
+    with a `--reason`, that its people are different people with the same labels.
+    `restore` continues with the remaining lines of a ledger that was lost or set back:
+    under a new key, and with all its studies' promises spent in full; `--from` names
+    the folder in which it was lost, if the site file now names
     another one.
     """
     from capeneuro.data import files
+    from capeneuro.federation import ledger_export
     from capeneuro.privacy import accounting
     from capeneuro.studies.sites import open_ledger
 
@@ -470,6 +474,10 @@ def ledger(options: argparse.Namespace) -> None:
         )
     if options.action == "verify":
         print(f"{site.ledger}: {book.verify()} releases, all checksums match")
+        return
+    if options.action == "export" and options.file is not None:
+        files.write_text(options.file, ledger_export.export(book))
+        print(f"{options.file}: all lines of {site.ledger}, without people, signed")
         return
     entries = book.releases()
     if options.action == "show" and not entries:
@@ -500,7 +508,7 @@ def _ledger_arguments(command: argparse.ArgumentParser) -> None:
     actions += ["backup", "restore"]
     command.add_argument("action", choices=actions)
     command.add_argument("site_file", help="file of the site")
-    command.add_argument("--file", type=Path, help="the backup")
+    command.add_argument("--file", type=Path, help="the backup, or the export")
     command.add_argument(
         "--from", dest="source", type=Path, help="folder of another ledger"
     )

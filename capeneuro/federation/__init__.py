@@ -22,6 +22,8 @@ registry
     Which people the ledgers of one host hold.
 ledger_backup
     How a ledger of private data is begun, moved, merged, backed up and restored.
+ledger_export
+    The lines of a ledger for somebody who checks them elsewhere.
 durable_files
     Files that survive a killed process and a power cut.
 messages

@@ -57,7 +57,9 @@ def cost(draws: Iterable[Draws], epsilon: float, delta: float) -> Cost:
     draws = [d for d in draws if d.size]
     if not draws:
         return Cost(0.0, 0.0)
-    mean_square = math.fsum(d.size * (MEAN_SQUARE_ROOT * d.deviation) ** 2 for d in draws)
+    mean_square = math.fsum(
+        d.size * (MEAN_SQUARE_ROOT * d.deviation) ** 2 for d in draws
+    )
     largest = LARGEST * max(d.deviation for d in draws)
     g = math.sqrt(2 * math.log(1 / UNLIKELY))
     # Of few draws the largest factor counts, of many their mean square.

@@ -17,6 +17,8 @@ from capeneuro.data import files
 from capeneuro.privacy import accounting, cape
 from capeneuro.report import privacy_schema, protection
 
+# A second opinion on the record, which imports nothing of this package.
+VERIFIER = "capeneuro-verify.py"
 PACKAGES = ("capeneuro", "numpy", "scipy", "nibabel", "nilearn", "cryptography")
 
 
@@ -50,6 +52,7 @@ def write_beside(config: StudyConfig, folder: Path) -> None:
     record["given_up"] = given_up
     record["digest"] = privacy_schema.digest(record)
     files.write_json(folder / "privacy.json", record)
+    files.write_text(folder / VERIFIER, verifier().read_text())
     # Privacy: site files stay out of it; they hold paths and limits.
     content = {
         "stamp": stamp(config, kinds),
@@ -67,9 +70,16 @@ def write_beside(config: StudyConfig, folder: Path) -> None:
     files.write_json(folder / "dataset_description.json", description)
     ignored = (
         "group_* privacy.json scores.tsv report.html config.yaml plan.* forecast.json "
-        "verdicts.tsv reference/ figures/ signatures/"
+        f"verdicts.tsv reference/ figures/ signatures/ {VERIFIER}"
     )
     files.write_text(folder / ".bidsignore", "\n".join([*ignored.split(), ""]))
+
+
+def verifier() -> Path:
+    """The program that checks a record without this package, installed or not."""
+    package = Path(__file__).parent.parent
+    installed = package / "_verify" / VERIFIER
+    return installed if installed.exists() else package.parent / "packaging" / VERIFIER
 
 
 def shareable(config: StudyConfig) -> dict[str, Any]:
