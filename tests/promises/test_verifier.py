@@ -23,7 +23,7 @@ import parties
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from kinds import KINDS, write_kind
-from tiny_study import STUDY, command, edit, make_private, run_steps, write_study
+from tiny_study import STUDY, command, edit, make_private, write_study
 
 from capeneuro.privacy.queries import QUERIES
 from capeneuro.report import privacy_record, privacy_schema
@@ -48,17 +48,16 @@ def study(tmp_path_factory) -> Iterator[Path]:
         for kind in ("DATA", "STATE"):
             patch.setenv(f"XDG_{kind}_HOME", str(root / kind))
         write_study(root)
+        edit(STUDY, "score", {})
+        edit(STUDY, "expected", {"people": 6, "volumes": 12})
         edit(STUDY, "budget.epsilon", 8.0)
         for name in SITES:
             edit(f"{name}.yaml", "unit", "subject")
             make_private(f"{name}.yaml")
-        run_steps("validate", "prepare")
-        for step in ("pca", "ica", "maps"):
-            assert command(step, STUDY) == 0
+        assert command("run", STUDY) == 0
         for name in SITES:
             out = str(root / f"{name}.jsonl")
             assert command("ledger", "export", f"{name}.yaml", "--file", out) == 0
-        assert command("report", STUDY) == 0
         for name in SITES[:2]:
             record = "results/tiny/privacy.json"
             assert (
@@ -120,7 +119,7 @@ def test_records_of_all_kinds_agree(program, tmp_path, capsys, kind):
         {"arm": "non-private"},
         {"budget.unit": "sample", "expected": {"longest": 20}},
         {"budget.site_epsilon": {"site-1": 1.0}},
-        {"budget.survivor_threshold": 3, "sites": [f"site-{i}.yaml" for i in range(4)]},
+        {"budget.survivor_threshold": 4, "sites": [f"site-{i}.yaml" for i in range(5)]},
         {"noise_ratio": 4.0},
     ],
     ids=lambda changes: "-".join(changes),
@@ -131,16 +130,13 @@ def test_records_of_all_arms_and_promises_agree(
     monkeypatch.chdir(tmp_path)
     n_sites = len(changes.get("sites", SITES))
     write_study(tmp_path, n_sites)
+    edit(STUDY, "score", {})
     for key, value in changes.items():
         if key == "noise_ratio":
             edit(STUDY, "budget.noise_ratio_per_site", value)
             continue
         edit(STUDY, key, value)
-    if "budget.survivor_threshold" in changes:
-        edit(STUDY, "budget.n_colluding", 0)
-    run_steps("validate", "prepare", n_sites=n_sites)
-    for step in ("pca", "ica", "maps", "report"):
-        assert command(step, STUDY) == 0
+    assert command("run", STUDY) == 0
     assert not differing(program, capsys, tmp_path / "results/tiny")
 
 
@@ -263,7 +259,7 @@ def test_each_altered_field_is_named(
     for voucher in (study / "results/tiny/signatures").iterdir():
         (signatures / voucher.name).write_bytes(voucher.read_bytes())
     names = differing(program, capsys, tmp_path, study / "site-0.jsonl")
-    of_numbers = [n for n in names if not n.startswith("site-0.json: digest")]
+    of_numbers = [n for n in names if not n.startswith("site-0.json: ")]
     named = names if name.startswith("site-0.json: digest") else of_numbers
     assert named[0].startswith(name), named
 
