@@ -65,12 +65,13 @@ def _column_dots(A: np.ndarray, B: np.ndarray) -> np.ndarray:
 
 
 def _subject_means(A: np.ndarray, B: np.ndarray, cuts: np.ndarray) -> np.ndarray:
-    """Mean of a b' over each subject of a block, (n_subjects, len(A), len(B)).
+    """Mean of a b' over each subject of a block, (n_subjects, len(A), len(B)), float64.
 
-    In float32: a subject is clipped afterwards, so no rounding outgrows its clip.
+    Products are in float32: a subject is clipped afterwards, so no rounding outgrows
+    its clip. The clipped means are added in float64.
     """
     sums = [A[:, a:b] @ B[:, a:b].T for a, b in pairwise(cuts.tolist())]
-    return np.stack(sums) / np.diff(cuts)[:, None, None]
+    return np.stack(sums).astype(np.float64) / np.diff(cuts)[:, None, None]
 
 
 def _clipped_sum(means: np.ndarray, clip: float) -> np.ndarray:

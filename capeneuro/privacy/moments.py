@@ -25,10 +25,10 @@ from capeneuro.privacy.clipping import (
     scaled,
 )
 
-# Columns of one second moment in float32. The k-th partial sum of terms of norm c is
-# rounded by at most ``k c 2^-24``: neighbors move apart by at most 8256 c 2^-23, less
-# than the sqrt(2) c 2^-10 that CLIP_SAFETY keeps free.
-GRAM_BLOCK = 128
+# Columns of one second moment in float32. In whatever order k terms of norm c are added,
+# each is rounded k times, by 2^-24: neighbors move apart by at most ``k^2 c 2^-23``, less
+# than the sqrt(2) c 2^-10 that CLIP_SAFETY keeps free [docs/proofs.md].
+GRAM_BLOCK = 96
 # Features of one product.
 PRODUCT_BLOCK = 2048
 
