@@ -31,6 +31,7 @@ CONTRACT = {
     "group_desc-icaz_components.json",
     "group_desc-brain_mask.nii.gz",
     "privacy.json",
+    "capeneuro-verify.py",
     "forecast.json",
     "verdicts.tsv",
     "scores.tsv",
