@@ -26,8 +26,8 @@ from capeneuro.privacy.clipping import (
 )
 
 # Columns of one second moment in float32. Of k terms of norm c, in whatever order they
-# are added, each is rounded k times, by 2^-24: neighbors move apart by ``k^2 c 2^-23`` at
-# most, less than the sqrt(2) c 2^-10 that CLIP_SAFETY keeps free [docs/proofs.md].
+# are added, each is rounded k times, by 2^-24: neighbors move apart by ``k^2 c 2^-23``,
+# less than the sqrt(2) c 2^-10 that CLIP_SAFETY keeps free [docs/proofs.md].
 GRAM_BLOCK = 96
 # Features of one product.
 PRODUCT_BLOCK = 2048
