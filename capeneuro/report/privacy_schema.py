@@ -248,11 +248,14 @@ def _draws(
     noise_ratio: float, releases: list[Mapping[str, Any]]
 ) -> Iterable[rounding_cost.Draws]:
     """Draws of the sites in private releases, with the coarsest doubles that may be."""
-    longest = max((release["size"] for release in releases), default=0)
-    for release in releases:
+    private = [
+        release
+        for release in releases
+        if release.get("clip") is not None and release["arm"] not in EXACT_ARMS
+    ]
+    longest = max((release["size"] for release in private), default=0)
+    for release in private:
         variances = [site["variance"] for site in release["sites"].values()]
-        if release["arm"] in EXACT_ARMS or not variances:
-            continue
         size = release["size"] or longest  # a void round does not say its size
         for variance in variances:
             deviation = ring.LARGEST_STEPS * math.sqrt(variance / min(variances))
