@@ -156,7 +156,7 @@ def _maps(
 ) -> np.ndarray:
     options = dict(options)
     if options.pop("independence", "temporal") == "temporal":
-        return ica.run_ica(people, budget, memo=memo, **options)[0].mixing
+        return ica.run(people, budget, memo, **options)[0].mixing
     sites = in_memory.federate(people, budget, memo)
     mechanism = in_memory.mechanism(budget.mu, options["arm"], budget, len(sites))
     asked = (options[key] for key in ("n_components", "norm_bound"))

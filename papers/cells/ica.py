@@ -113,6 +113,7 @@ def run_ica(
     memo: dict[Any, np.ndarray] | None = None,
     pca_share: float = 0.5,
     pca_clip: float = 1.0,
+    pca_arm: str = "",
     noise_ratio_per_site: float = cape.NOISE_RATIO_PER_SITE,
     n_rounds: int = 20,
     clip: float = 2.5,
@@ -131,8 +132,9 @@ def run_ica(
         One of :data:`.requests.Arm`; non-private does not clip.
     memo
         Statistics that were computed before on these data.
-    pca_share, pca_clip
-        Share of mu^2 for PCA, and its clip.
+    pca_share, pca_clip, pca_arm
+        Share of mu^2 for PCA, its clip, and its arm, where that is another one. Without
+        privacy, as of the thesis' real data, it has no share and no clip.
     noise_ratio_per_site
         See :class:`.components.PcaOptions`.
     n_rounds, clip, schedule, **solver
@@ -150,9 +152,12 @@ def run_ica(
     """
     sites = in_memory.federate(people, budget, memo)
     about = arm, budget, len(sites), noise_ratio_per_site
+    mu = budget.mu * np.sqrt(pca_share)
+    if pca_arm == "non-private":
+        mu, pca_share, pca_clip = budget.mu, 0.0, np.inf
     subspace = in_memory.run_pca(
         sites,
-        in_memory.mechanism(budget.mu * np.sqrt(pca_share), *about),
+        in_memory.mechanism(mu, pca_arm or arm, *about[1:]),
         n_components,
         norm_bound,
         pca_clip,
@@ -277,6 +282,11 @@ def rounds_to_final(path: list[float], within: float = 0.1) -> int:
     return away[-1] + 1 if away else 0
 
 
+def rounds_to(path: list[float], level: float) -> int:
+    """Rounds until a score is first at a level or below it; all, where it never is."""
+    return next((i for i, v in enumerate(path) if v <= level), len(path) - 1)
+
+
 def ica_scores(
     *,
     n_subjects: int,
@@ -287,6 +297,7 @@ def ica_scores(
     delta: float = 1e-5,
     n_colluding: int = 1,
     group: str = "",
+    convergence: bool = False,
     **options: Any,
 ) -> list[dict[str, Any]]:
     """Separate the papers' study by each method at each epsilon, everything charged.
@@ -304,6 +315,8 @@ def ica_scores(
         method: see ``behind`` below.
     group
         What the figure file calls these methods together.
+    convergence
+        Say of rounds more than when the end is near.
     **options
         Of :func:`run_ica`; a mapping from epsilon to value is looked up. With
         ``independence: spatial`` it is :func:`run_spatial`.
@@ -317,7 +330,9 @@ def ica_scores(
         ``n_rounds``, ``converged`` (1 if the rule of the method ended it),
         ``rounds_to_10_percent`` (of the final NGI; of mini-blocks to whole epochs) and
         ``captured``, the share of the true maps' energy in the subspace. Without
-        privacy it runs once.
+        privacy it runs once. With ``convergence`` also ``rounds_to_best`` (its least
+        NGI), ``rounds_of_after`` (those in which the method named ``after`` is at that
+        NGI, too) and ``fewer`` (1 if they are fewer).
     """
     A, people = simulate(n_subjects, seed, **data_options(options))
     chance = round(metrics.chance_gain_index(A.shape[1]), 4)
@@ -335,7 +350,7 @@ def ica_scores(
                 exact = scores
             row = {"method": method, "epsilon": epsilon, **scores, "chance": chance}
             rows.append(row)
-    compare(rows, after, "epsilon")
+    compare(rows, after, "epsilon", convergence)
     return rows
 
 
@@ -345,14 +360,35 @@ def data_options(options: dict[str, Any]) -> dict[str, Any]:
     return {key: options.pop(key) for key in keys if key in options}
 
 
-def compare(rows: list[dict[str, Any]], after: Mapping[str, str], at: str) -> None:
-    """Write how far each row's NGI is behind that of the method named ``after``."""
+def compare(
+    rows: list[dict[str, Any]],
+    after: Mapping[str, str | None],
+    at: str,
+    convergence: bool = False,
+) -> None:
+    """Write how far each row is behind the method named ``after``, in NGI and rounds.
+
+    Takes the ``path`` of each row, its NGI round by round, out of it.
+    """
+    paths = {(row["method"], row[at]): row.pop("path") for row in rows}
     if not any(after.values()):
         return
-    reached = {(row["method"], row[at]): row["ngi"] for row in rows}
     for row in rows:
-        other = after[row["method"]]
-        row["behind"] = row["ngi"] - reached[other, row[at]] if other else None
+        path = paths[row["method"], row[at]]
+        beside = paths.get((after[row["method"]], row[at]), [])
+        row["behind"] = row["ngi"] - beside[-1] if beside else None
+        if convergence:
+            row |= beside_in_rounds(path, beside)
+
+
+def beside_in_rounds(path: list[float], beside: list[float]) -> dict[str, int | None]:
+    """Rounds to a path's least score, and those in which another path is as low."""
+    best = int(np.argmin(path))
+    found: dict[str, int | None] = {"rounds_to_best": best}
+    if beside:
+        found["rounds_of_after"] = rounds_to(beside, path[best])
+        found["fewer"] = int(found["rounds_of_after"] < best)
+    return found
 
 
 def run(
@@ -402,6 +438,7 @@ def score(
         "r": float(np.abs(metrics.match(result.mixing, A)[1]).mean()),
         "n_rounds": result.n_rounds,
         "converged": int(result.converged),
+        "path": path,
         "rounds_to_10_percent": per_epoch * rounds_to_final(path) if weights else None,
         "captured": metrics.captured_energy(V, truth) / np.trace(truth),
     }

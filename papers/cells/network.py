@@ -34,7 +34,7 @@ from capeneuro.privacy import accounting, cape
 from capeneuro.privacy.clipping import scaled
 from capeneuro.privacy.gradients import forward, layers
 from papers import in_memory
-from papers.cells.ica import rounds_to_final
+from papers.cells.ica import beside_in_rounds, rounds_to, rounds_to_final
 from sim.classes import two_classes
 
 N_FEATURES, N_TEST = 50, 3000
@@ -146,7 +146,7 @@ def learn(
     clip: float = 0.3,
     stretch: float = 1.0,
     **options: Any,
-) -> tuple[dict[str, float], int]:
+) -> tuple[dict[str, float], list[float]]:
     """Train in one arm, everything charged.
 
     Parameters
@@ -165,9 +165,9 @@ def learn(
     -------
     wrong : dict
         Percent of samples, ``train`` and ``test``.
-    rounds : int
-        After which the loss (3.6) of the samples that are learned from stays within 10%
-        of that of the network that is returned.
+    losses : list of float
+        Loss (3.6) of the samples that are learned from, before the first round, after
+        it, ... and of the network that is returned.
     """
     sites = federate(split.X, split.y, budget, n_sites)
     mu = budget.mu / stretch / np.sqrt(n_rounds)
@@ -189,7 +189,7 @@ def learn(
         "train": wrong(found.predict(split.X), split.y),
         "test": wrong(found.predict(split.X_test), split.y_test),
     }
-    return scored, rounds_to_final(losses)
+    return scored, losses
 
 
 def printed(
@@ -266,6 +266,13 @@ def printed(
     return scored, one * np.sqrt(4 * n_epochs), float(np.sqrt(losses.max()))
 
 
+def rounds_of(losses: list[float], beside: list[float]) -> dict[str, int | None]:
+    """How many rounds a loss takes, itself and beside that of another method."""
+    return {"rounds_to_tenth": rounds_to(losses, 0.1)} | beside_in_rounds(
+        losses, beside
+    )
+
+
 def network_scores(
     *,
     data: str,
@@ -278,6 +285,7 @@ def network_scores(
     n_sites: int = 4,
     n_colluding: int = 1,
     folder: str = "../shared/data",
+    convergence: bool = False,
     **options: Any,
 ) -> list[dict[str, Any]]:
     """Train by each method in each setting, everything charged.
@@ -294,6 +302,8 @@ def network_scores(
         epsilons at which it runs. The arm ``printed`` takes those of :func:`printed`.
     epsilons, delta, n_sites, n_colluding
         The promises; neighbors differ by one person replaced.
+    convergence
+        Say of rounds more than when the end is near.
     norm_bound, **options
         Of :func:`learn`; a mapping from epsilon to value is looked up.
 
@@ -306,7 +316,11 @@ def network_scores(
         what is less wrong than at the value before. ``gap`` is what is more wrong than
         without privacy, if that ran before. ``epsilon_total`` is of the whole training
         at ``delta``; of `printed` as stated, and ``epsilon_at_stake`` as measured.
-        ``rounds_to_10_percent`` is that of :func:`learn`, the same for both splits.
+        ``rounds_to_10_percent``, after which the loss stays within 10% of its end, is
+        the same for both splits. With ``convergence`` also ``rounds_to_tenth``, until
+        it is at most 0.1 (all, where it never is); ``rounds_to_best``, until it is
+        least; ``rounds_of_after``, until that of the method named ``after`` is as
+        small; and ``fewer``, 1 if these are fewer.
     """
     rows: list[dict[str, Any]] = []
     before: dict[tuple[str, str], float] = {}
@@ -314,7 +328,7 @@ def network_scores(
         if len(epsilons) > 1:  # what is swept over; else people are
             before = {}
         split = load(data, folder, n, seed)
-        exact: dict[str, tuple[dict[str, float], int]] = {}
+        exact: dict[str, tuple[dict[str, float], list[float]]] = {}
         # One figure for all repeats; classes that are simulated are equal.
         chance = {
             name: 50.0 if data in APART else round(100 * min(y.mean(), 1 - y.mean()), 1)
@@ -325,13 +339,14 @@ def network_scores(
                 epsilon, delta, "sample", "replace-one", n_colluding
             )
             scored: dict[str, dict[str, float]] = {}
+            paths: dict[str, list[float]] = {}
             for method, own in methods.items():
                 asked = in_memory.at({**options, **own}, epsilon)
                 after, only = asked.pop("after", None), asked.pop("only", epsilons)
                 if epsilon not in only:
                     continue
                 arm, total, at_stake = asked.pop("arm"), epsilon, None
-                rounds = None
+                losses: list[float] = []
                 if arm == "printed":
                     rng = np.random.default_rng()
                     found, *mus = printed(split, epsilon, rng=rng, **asked)
@@ -340,12 +355,17 @@ def network_scores(
                     )
                 else:
                     about = {"norm_bound": norm_bound, "n_sites": n_sites, "seed": seed}
-                    found, rounds = exact.get(method) or learn(
+                    found, losses = exact.get(method) or learn(
                         split, arm, budget, **about, **asked
                     )
                 if arm == "non-private":  # the same at every epsilon
-                    exact[method] = found, rounds
-                scored[method] = found
+                    exact[method] = found, losses
+                scored[method], paths[method] = found, losses
+                rounds: dict[str, int | None] = {"rounds_to_10_percent": None}
+                if losses:
+                    rounds["rounds_to_10_percent"] = rounds_to_final(losses)
+                if losses and convergence:
+                    rounds |= rounds_of(losses, paths.get(after, []))
                 for name, value in found.items():
                     last = before.get((method, name))
                     best = next(iter(exact.values()), ({},))[0].get(name)
@@ -362,7 +382,7 @@ def network_scores(
                             "gap": None if best is None else value - best,
                             "epsilon_total": None if arm == "non-private" else total,
                             "epsilon_at_stake": at_stake,
-                            "rounds_to_10_percent": rounds,
+                            **rounds,
                         }
                     )
                     before[method, name] = value

@@ -489,6 +489,8 @@ def test_mini_blocks_are_rounds_and_scored_by_epoch():
 def test_rounds_until_a_score_stays_near_its_end():
     assert experiments.rounds_to_final([0.4, 0.2, 0.109, 0.12, 0.105, 0.1]) == 4
     assert experiments.rounds_to_final([0.1, 0.1]) == 0
+    assert experiments.rounds_to([0.4, 0.2, 0.3, 0.1], 0.2) == 1
+    assert experiments.rounds_to([0.4, 0.2, 0.3], 0.1) == 2
 
 
 def test_options_by_epsilon():
