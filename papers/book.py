@@ -8,7 +8,8 @@ In a page, what stands between two comments is written by ``python -m papers boo
 The first names a figure of ``papers/results/`` in YAML; its keys are those of
 :func:`table`. The numbers there are means over repeats. A test holds that pages and
 files agree, so no number of such a table is typed by hand. Nor need one in a verdict
-be: ``{ica_fair ngi; method=capeDJICA; epsilon=1}`` is the mean of that score there.
+be: ``{ica_fair ngi; method=capeDJICA; epsilon=1}`` is the mean of that score there, and
+``{count fm_printed behind < 0; method=rlx-fm}`` says in how many settings it is below 0.
 """
 
 import csv
@@ -28,12 +29,16 @@ DOCS = ROOT / "docs"
 VERDICTS = Path(__file__).parent / "verdicts.tsv"
 MARKER = re.compile(r"(<!-- table: (\{.*?\}) -->\n).*?(<!-- end -->)", re.DOTALL)
 MEAN = re.compile(r"\{(\w+) (\w+)((?:; [^{};]+=[^{};]+)*)\}")
+COUNT = re.compile(
+    r"\{count (\w+(?:, \w+)*) (\w+) (<|>=) ([\d.e+-]+)((?:; [^{};]+=[^{};]+)*)\}"
+)
 VOCABULARY = (
     "survives",
     "with a condition",
     "false",
     "not tried, data not at hand",
     "not tried",
+    "no claim",
 )
 CHAPTERS = {
     "doubt": "Doubts X1 to X28",
@@ -232,8 +237,24 @@ def verdicts() -> list[dict[str, str]]:
     for row in rows:
         if row["number"] == "=":
             row["number"] = claims.said(row["command"].split()[1])
-        row["number"] = MEAN.sub(_mean, row["number"])
+        row["number"] = MEAN.sub(_mean, COUNT.sub(_count, row["number"]))
     return rows
+
+
+def _count(match: re.Match[str]) -> str:
+    """In how many settings of recorded figures a mean is below a level, or not."""
+    figures, score, side, level, settings = match.groups()
+    where = dict(one.split("=", 1) for one in settings.split("; ")[1:])
+    means = [
+        float(row["mean"])
+        for figure in figures.split(", ")
+        for row in rows_of(figure)
+        if row["score"] == score and all(row[k] == v for k, v in where.items())
+    ]
+    if not means:
+        raise ConfigError(f"{match[0]}: no row of papers/results fits")
+    below = sum(mean < float(level) for mean in means)
+    return f"{below if side == '<' else len(means) - below} of {len(means)}"
 
 
 def _mean(match: re.Match[str]) -> str:

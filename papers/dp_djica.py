@@ -21,7 +21,8 @@ What the paper says, and what holds, for one sample replaced:
   ``E E' - x x'`` is not positive semidefinite, with probability ``1 - exp(-epsilon)``
   in every dimension (``x' (E E')^-1 x`` is ``2 epsilon / chi2`` with 2 degrees of
   freedom). That is its delta, 0.63 at epsilon = 1, however large an epsilon one grants,
-  if one sample is removed; 0.52 (measured) if an orthogonal one replaces it.
+  if one sample is removed, or 0 replaces it; 0.52 if an orthogonal one does. Within
+  norms of 1 / (2 sqrt(d)) it is at most 1 - exp(-epsilon / (4 d)).
 
 A total epsilon is split over both parts as printed, so the baseline is shown at the
 epsilon that the paper would claim.

@@ -26,7 +26,7 @@ infinity is ``secure_sum``, where only the sum is visible.
 # S = 3 S_C + 2 and treats the colluders' own noise as unknown; it understates mu^2 by
 # a factor of 1.2 to 2.5. From 3.3.7: the printed covariance for unequal sites mixes
 # weighted and unweighted noise and is indefinite; its linear system for the variances
-# has negative solutions in most cases (see :mod:`papers.as_printed`).
+# has negative solutions where epsilons differ much (see :mod:`papers.as_printed`).
 """
 
 import math

@@ -195,7 +195,8 @@ def printed(
         Independent in entries i <= j <= k. Nothing is said of its deviation: the paper
         has no floor.
     epsilon
-        Exact, but for AVN the sum of both; that of topics is for moments that are
+        At most: of a mixture no neighbor moves both moments farthest (`theorems.py` has
+        the exact one of capeAGN), and for AVN it is the sum of both; that of topics is for moments that are
         symmetric before noise. In the order of words, as printed, there is none.
     """
     N_s = next(iter(data.people.values()))["all"].shape[1]
@@ -255,6 +256,7 @@ def find_components(
     arm: str,
     *,
     projected: bool | None = None,
+    pair_share: float = 0.5,
     memo: dict[Any, np.ndarray] | None = None,
 ) -> tuple[np.ndarray, float | None]:
     """Find the components by one method, everything charged.
@@ -264,12 +266,14 @@ def find_components(
     data
         See :func:`draw`.
     budget
-        The promise, half of mu^2 for each moment.
+        The promise; of what is printed half of it for each moment.
     arm
         One of :data:`.requests.Arm`, ``local`` the first site; one of
         :data:`CURATORS`, as printed where it says so; or ``random``.
     projected
         See :func:`.tensors.mixture_components`; what is printed is not.
+    pair_share
+        Share of mu^2 for the second moment.
     memo
         Statistics that were computed before on these data.
 
@@ -296,8 +300,10 @@ def find_components(
         both = tuple(Curator(*common, draw=noise) for _ in range(2))
         sites = kept
     else:
-        mu = budget.mu / math.sqrt(2)
-        both = tuple(in_memory.mechanism(mu, arm, budget, len(sites)) for _ in range(2))
+        both = tuple(
+            in_memory.mechanism(budget.mu * math.sqrt(s), arm, budget, len(sites))
+            for s in (pair_share, 1 - pair_share)
+        )
     exact, K = arm == "non-private", data.truth.components.shape[1]
     asked, options = (Ungated(sites), both, K), {"projected": projected, **POWER}
     whitening = singular_whitening if arm.startswith("printed") else tensors.whitening
