@@ -13,7 +13,8 @@ What is wrong, and by how much [docs/privacy.md]:
   2.5 times the printed one for S >= 3 and S_C <= ceil(S / 3) - 1.
 - Paper 2023, Theorem 1: the same mean, with sigma_z where the thesis has sigma_z^2.
 - 3.3.7: sets marginal variances only, so that mu^2 is 2 S / (S + 1) times what is
-  counted; it may have negative solutions where epsilons differ; the printed covariance is indefinite even for equal sites, hence none.
+  counted; it may have negative solutions where epsilons differ; the printed
+  covariance is indefinite even for equal sites, hence none.
 - 6.3.1: drops the sensitivity, counts the learning rate, lets nobody see messages.
 - 6.3.2: the log-moment is not 0 at t = 0, and its units do not match.
 """

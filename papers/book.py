@@ -8,12 +8,14 @@ In a page, what stands between two comments is written by ``python -m papers boo
 The first names a figure of ``papers/results/`` in YAML; its keys are those of
 :func:`table`. The numbers there are means over repeats. A test holds that pages and
 files agree, so no number of such a table is typed by hand. Nor need one in a verdict
-be: ``{ica_fair ngi; method=capeDJICA; epsilon=1}`` is the mean of that score there, and
-``{count fm_printed behind < 0; method=rlx-fm}`` says in how many settings it is below 0.
+be: ``{ica_fair ngi; method=capeDJICA; epsilon=1}`` is the mean of that score there,
+``{count fm_printed behind < 0; method=obj-pert}`` says in how many settings it is below
+0, and ``{claim X4}`` is what is found of a claim.
 """
 
 import csv
 import re
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,7 @@ MEAN = re.compile(r"\{(\w+) (\w+)((?:; [^{};]+=[^{};]+)*)\}")
 COUNT = re.compile(
     r"\{count (\w+(?:, \w+)*) (\w+) (<|>=) ([\d.e+-]+)((?:; [^{};]+=[^{};]+)*)\}"
 )
+CLAIM = re.compile(r"\{claim ([\w.-]+)\}")
 VOCABULARY = (
     "survives",
     "with a condition",
@@ -237,8 +240,14 @@ def verdicts() -> list[dict[str, str]]:
     for row in rows:
         if row["number"] == "=":
             row["number"] = claims.said(row["command"].split()[1])
-        row["number"] = MEAN.sub(_mean, COUNT.sub(_count, row["number"]))
+        row["number"] = numbered(row["number"])
     return rows
+
+
+def numbered(text: str) -> str:
+    """Text with the numbers of recorded figures and claims in place of their names."""
+    text = CLAIM.sub(lambda match: claims.said(match[1]), text)
+    return MEAN.sub(_mean, COUNT.sub(_count, text))
 
 
 def _count(match: re.Match[str]) -> str:
@@ -286,6 +295,22 @@ def page() -> str:
     return "\n".join(parts)
 
 
+def open_problems() -> str:
+    """The page of what the papers leave open, docs/open-problems.md."""
+    text = numbered((Path(__file__).parent / "open_problems.md").read_text())
+    parts = text.rstrip().split("\n\n")
+    return "\n\n".join(p if p[0] in "#|" else _wrapped(p) for p in parts) + "\n"
+
+
+def _wrapped(paragraph: str) -> str:
+    return textwrap.fill(
+        paragraph.replace("\n", " "),
+        118,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
 def as_table() -> str:
     """The same for a program: tab-separated, with every number and command."""
     rows = [row | {"command": command(row)} for row in verdicts()]
@@ -327,6 +352,7 @@ def write() -> list[Path]:
     """Write every page that is made from tables; the paths of those that changed."""
     pages = {path: filled(path.read_text()) for path in sorted(DOCS.glob("*.md"))}
     pages[DOCS / "book.md"] = page()
+    pages[DOCS / "open-problems.md"] = open_problems()
     pages[DOCS / "book.tsv"] = as_table()
     changed = []
     for path, text in pages.items():

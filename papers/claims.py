@@ -19,6 +19,7 @@ from capeneuro.privacy.moments import largest_third
 from papers import as_printed, baselines, theorems
 from papers.theorems import NOMINAL, mu2
 
+
 def most_colluding(S: int) -> int:
     """ceil(S / 3) - 1, the papers' bound."""
     return math.ceil(S / 3) - 1
@@ -368,13 +369,16 @@ def linear_system() -> str:
                 for _ in range(n_draws)
             )
             shares.append(sum(not draw[3] for draw in draws) / n_draws)
-        told.append(", ".join(f"{100 * share:.0f}%" for share in shares) + f" (S = {S})")
+        told.append(
+            ", ".join(f"{100 * share:.0f}%" for share in shares) + f" (S = {S})"
+        )
     w, sigma2, gamma, _ = solved(np.array([500, 200, 100, 50]), np.ones(4))
     loss = cape.losses(1 / 850, w**2 * sigma2, w**2 * gamma, 0) ** 2
     each = loss * (tau / 850) ** 2 * 850**2
     return (
         f"target: pooled data at the strictest epsilon. No negative variance at equal "
-        f"epsilons, at epsilons up to 2 and up to 4 times apart in {'; '.join(told)} of draws; sizes 500, 200, 100, 50 at equal "
+        f"epsilons, at epsilons up to 2 and up to 4 times apart in {'; '.join(told)} of "
+        "draws; sizes 500, 200, 100, 50 at equal "
         f"epsilons have an exact mu^2 of {each.min():.3f} to {each.max():.3f} times "
         "what is counted, 2 S / (S + 1)"
     )
@@ -405,7 +409,7 @@ def renyi() -> str:
     exact = accounting.epsilon_from_mu(mu, delta)
     view = accounting.epsilon_from_mu(mu * math.sqrt(mu2(4, 1)), delta)
     return (
-        f"100 rounds, S = 4: with sigma in units of the sensitivity, as proposition 6.5 "
+        "100 rounds, S = 4: with sigma in units of the sensitivity, as proposition 6.5 "
         f"has it, (6.10) says {unit:.1f} where {exact:.1f} is exact to who sees the "
         f"aggregate and {view:.1f} to the aggregator with one of four; with the "
         f"variances that are printed, of an update of 16,000 samples a site, "

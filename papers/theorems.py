@@ -18,7 +18,7 @@ from capeneuro.privacy import accounting
 from papers import as_printed, printed_noise
 
 NOMINAL = 0.5, 1e-5
-# Of a mixture of the 2018 paper: features, sigma^2, and the norm that figures divide by.
+# A mixture of the 2018 paper: features, sigma^2, and the norm that figures divide by.
 MIXTURE = 10, 0.05, 1.6
 
 
@@ -337,8 +337,9 @@ def clipped_gradients() -> str:
 def gain_index() -> str:
     """Thesis 6.5 and 2016, section IV."""
     turned = np.diag([2.0, -1.0, 0.5])[[1, 2, 0]]
-    ends = metrics.normalized_gain_index(turned), metrics.normalized_gain_index(
-        np.ones((3, 3))
+    ends = (
+        metrics.normalized_gain_index(turned),
+        metrics.normalized_gain_index(np.ones((3, 3))),
     )
     chance = ", ".join(f"{metrics.chance_gain_index(R):.3f}" for R in (5, 20, 50))
     return (

@@ -196,8 +196,9 @@ def printed(
         has no floor.
     epsilon
         At most: of a mixture no neighbor moves both moments farthest (`theorems.py` has
-        the exact one of capeAGN), and for AVN it is the sum of both; that of topics is for moments that are
-        symmetric before noise. In the order of words, as printed, there is none.
+        the exact one of capeAGN), and for AVN it is the sum of both; that of topics is
+        for moments that are symmetric before noise. In the order of words, as printed,
+        there is none.
     """
     N_s = next(iter(data.people.values()))["all"].shape[1]
     N, half, rng = n_sites * N_s, budget.epsilon / 2, np.random.default_rng()

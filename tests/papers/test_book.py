@@ -16,6 +16,7 @@ def test_pages_are_as_their_tables_and_closed_forms_make_them():
         assert path.read_text() == book.filled(path.read_text()), path.name
     assert (book.DOCS / "book.md").read_text() == book.page()
     assert (book.DOCS / "book.tsv").read_text() == book.as_table()
+    assert (book.DOCS / "open-problems.md").read_text() == book.open_problems()
 
 
 def test_every_doubt_has_a_verdict_and_every_command_exists():
@@ -117,6 +118,11 @@ def test_a_verdict_takes_its_numbers_from_the_cells(kept, tmp_path, monkeypatch)
     )
     with pytest.raises(ConfigError, match="method=ours}: 2 rows"):
         book.verdicts()
+    counted = "{count toy ngi < 0.3}, {count toy ngi >= 0.3; method=ours}"
+    assert book.numbered(counted) == "3 of 4, 1 of 2"
+    with pytest.raises(ConfigError, match="no row of papers/results fits"):
+        book.numbered("{count toy r < 0.3}")
+    assert book.numbered("{claim X7}").endswith("honest: 5.45")
 
 
 def test_a_claim_is_computed_when_it_is_asked(capsys):
