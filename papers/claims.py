@@ -376,9 +376,9 @@ def linear_system() -> str:
     loss = cape.losses(1 / 850, w**2 * sigma2, w**2 * gamma, 0) ** 2
     each = loss * (tau / 850) ** 2 * 850**2
     return (
-        f"target: pooled data at the strictest epsilon. No negative variance at equal "
-        f"epsilons, at epsilons up to 2 and up to 4 times apart in {'; '.join(told)} of "
-        "draws; sizes 500, 200, 100, 50 at equal "
+        "target: pooled data at the strictest epsilon. No negative variance at equal "
+        f"epsilons, up to 2 and up to 4 times apart in {'; '.join(told)} of draws; "
+        "sizes 500, 200, 100, 50 at equal "
         f"epsilons have an exact mu^2 of {each.min():.3f} to {each.max():.3f} times "
         "what is counted, 2 S / (S + 1)"
     )

@@ -28,7 +28,7 @@ def mu2(S: int, S_C: int) -> float:
 
 
 def nominal_epsilon(factor: float) -> float:
-    """Exact epsilon of a classic (0.5, 1e-5) whose mu is so many times what counts."""
+    """Exact epsilon of a classic (0.5, 1e-5) whose mu is multiplied by a factor."""
     mu = factor / as_printed.classic_tau(1, *NOMINAL)
     return accounting.epsilon_from_mu(mu, NOMINAL[1])
 
@@ -95,25 +95,25 @@ def thesis_releases() -> str:
 def capefm() -> str:
     """Algorithms 3 of 2023 and 8.2 of the thesis."""
     cape = math.sqrt(mu2(5, 1))
-    told = ", ".join(
+    sentences = ", ".join(
         f"{nominal_epsilon(cape * joint_loss(second, zeroth=False)):.2f} of labels and "
         f"{nominal_epsilon(cape * joint_loss(second, zeroth=True)):.2f} in linear "
         f"regression ({name})"
         for name, second in (("2023", 1.0), ("thesis", math.sqrt(2)))
     )
-    return f"S = 5, S_C = 1, all j released: the nominal (0.5, 1e-5) is epsilon {told}"
+    return f"S = 5, S_C = 1, all j released: the nominal (0.5, 1e-5) is epsilon {sentences}"
 
 
 def descent_and_rows() -> str:
     """2023, 6.1."""
-    told = []
+    sentences = []
     for T in (100, 1000):
-        each = [
+        epsilons = [
             as_printed.rdp_2023(2 / N, as_printed.classic_tau(2 / N, *NOMINAL), T, 1e-5)
             for N in (1_000, 100_000)
         ]
-        told.append(f"{each[0]:.2f} and {each[1]:.2f} (T = {T})")
-    return "by (7), of 1,000 and of 100,000 rows: " + ", ".join(told)
+        sentences.append(f"{epsilons[0]:.2f} and {epsilons[1]:.2f} (T = {T})")
+    return "by (7), of 1,000 and of 100,000 rows: " + ", ".join(sentences)
 
 
 # --- PCA, CCA and tensors ------------------------------------------------------------
@@ -181,18 +181,20 @@ def mixture_epsilon(epsilon: float, delta: float) -> float:
 
 def mixture() -> str:
     """2018, theorem 2; thesis, theorem 5.1."""
-    told = ", ".join(f"{mixture_epsilon(e, 0.01):.2f} for {e}" for e in (3, 10, 30))
-    return f"topics: no epsilon at all (X2); mixture, D = 10: {told}"
+    sentences = ", ".join(
+        f"{mixture_epsilon(e, 0.01):.2f} for {e}" for e in (3, 10, 30)
+    )
+    return f"topics: no epsilon at all (X2); mixture, D = 10: {sentences}"
 
 
 def vector_noise() -> str:
     """2018, algorithm 5."""
     sizes = {D: math.comb(D + 2, 3) for D in (10, 50)}
-    told = ", ".join(
+    sentences = ", ".join(
         f"{math.sqrt(n + 1):.1f} (D = {D}, {n:,} entries)" for D, n in sizes.items()
     )
     gauss = as_printed.classic_tau(1, 1, 0.005)
-    return f"deviation of an entry times epsilon / Delta: {told}; AGN {gauss:.2f}"
+    return f"deviation of an entry times epsilon / Delta: {sentences}; AGN {gauss:.2f}"
 
 
 def projected_messages() -> str:
@@ -202,12 +204,12 @@ def projected_messages() -> str:
     noisy = rng.standard_normal((S, D, D, D))
     W = rng.standard_normal((D, K))
     path = "...abc,ai,bj,ck->...ijk"
-    each = np.einsum(path, noisy, W, W, W).mean(axis=0)
-    whole = np.einsum(path, noisy.mean(axis=0), W, W, W)
-    away = np.abs(each - whole).max() / np.abs(whole).max()
-    same = "the same to rounding" if away < 1e-12 else f"{away:.1e} apart"
+    of_messages = np.einsum(path, noisy, W, W, W).mean(axis=0)
+    of_mean = np.einsum(path, noisy.mean(axis=0), W, W, W)
+    away = np.abs(of_messages - of_mean).max() / np.abs(of_mean).max()
+    verdict = "the same to rounding" if away < 1e-12 else f"{away:.1e} apart"
     return (
-        f"mean of projected messages and projection of the mean: {same}; a site draws "
+        f"mean of projected messages and projection of the mean: {verdict}; a site draws "
         f"{D**3} numbers and sends {K**3} (D = {D}, K = {K})"
     )
 
@@ -250,23 +252,23 @@ def swapped(epsilon: float) -> float:
         inside = min(a * b, (a + least) * (b - least))
         return 2 * math.sqrt(max(inside, 0)) * math.exp(-epsilon * (a + b))
 
-    whole, kept = (
+    total, possible = (
         scipy.integrate.dblquad(
             lambda b, a, least=least: density(least, b, a), 0, np.inf, least, np.inf
         )[0]
         for least in (0.0, 1.0)
     )
-    return 1 - kept / whole
+    return 1 - possible / total
 
 
 def wishart() -> str:
     """2016, algorithm 1."""
-    at = (0.1, 1, 10)
-    zero = ", ".join(f"{1 - math.exp(-e):.2f}" for e in at)
-    other = ", ".join(f"{swapped(e):.2f}" for e in at)
+    epsilons = (0.1, 1, 10)
+    zero = ", ".join(f"{1 - math.exp(-e):.2f}" for e in epsilons)
+    orthogonal = ", ".join(f"{swapped(e):.2f}" for e in epsilons)
     d = 900
     return (
-        f"delta of the subspace step that claims 0, at epsilon 0.1, 1, 10: {other} "
+        f"delta of the subspace step that claims 0, at epsilon 0.1, 1, 10: {orthogonal} "
         f"where an orthogonal sample replaces one of norm 1, {zero} where 0 does; at "
         f"norms of 1 / (2 sqrt(d)), as theorem 1 has them, at most "
         f"{1 - math.exp(-1 / (4 * d)):.1e} (d = {d}, epsilon 1)"
@@ -276,32 +278,32 @@ def wishart() -> str:
 def accountants() -> str:
     """Thesis, figure 6.1."""
     J, sigma, delta = 100, math.sqrt(0.001), 1 / 256_000
-    told = []
+    sentences = []
     for sensitivity in (1e-5, 1e-4):
-        each = as_printed.classic_tau(sensitivity / sigma, 1, delta)
+        release = as_printed.classic_tau(sensitivity / sigma, 1, delta)
         printed = as_printed.moments_2020_not_valid(
             sensitivity, sigma / math.sqrt(2), J, delta
         )
         mu = sensitivity / sigma * math.sqrt(2 * J)
-        told.append(
-            f"{printed:.3g} printed, {2 * J * each:.3g} by basic composition and "
+        sentences.append(
+            f"{printed:.3g} printed, {2 * J * release:.3g} by basic composition and "
             f"{accounting.epsilon_from_mu(mu, delta):.3g} exactly at a sensitivity of "
             f"{sensitivity:g}"
         )
     return (
-        f"J = {J}: {'; '.join(told)}; at 1, 0.01 and 0.001 (thesis_6_1) the printed "
+        f"J = {J}: {'; '.join(sentences)}; at 1, 0.01 and 0.001 (thesis_6_1) the printed "
         "quadratic has no real root from J = 4, 9 and 36 on, and is mostly below the "
         "exact total before"
     )
 
 
 def steady_state() -> str:
-    """Thesis 6.4.2: what noise of mean zero leaves of a descent at a constant rate."""
+    """Thesis 6.4.2: how near noise of mean zero lets a descent come to the optimum."""
     rate = 0.015 / math.log(20)
-    left = math.sqrt(rate / (2 - rate))
+    deviation = math.sqrt(rate / (2 - rate))
     return (
         f"at a constant rate of 0.015 / log(20) a quadratic's descent ends within "
-        f"{left:.3f} of a round's noise of the optimum, and no nearer; after 100 "
+        f"{deviation:.3f} of a round's noise of the optimum, and no nearer; after 100 "
         f"rounds {(1 - rate) ** 100:.2f} of the way is still ahead"
     )
 
@@ -312,25 +314,27 @@ def clipped_gradients() -> str:
 
     def gradients(W: np.ndarray) -> np.ndarray:
         y = W @ z
-        each = np.eye(5) - np.einsum("in,jn->nij", np.tanh(y / 2), y)
-        return np.einsum("nij,jk->nik", each, W)
+        per_sample = np.eye(5) - np.einsum("in,jn->nij", np.tanh(y / 2), y)
+        return np.einsum("nij,jk->nik", per_sample, W)
 
     def moment(w: float) -> float:
         return float(np.mean(np.tanh(w * z / 2) * w * z)) - 1
 
     optimum = scipy.optimize.brentq(moment, 0.1, 10) * np.eye(5)
-    told = []
+    sentences = []
     for W in (optimum, optimum + 0.3 * np.ones((5, 5))):
         G = gradients(W)
         norms = np.linalg.norm(G, axis=(1, 2))
         bound = np.median(norms)
         clipped = G * np.minimum(1, bound / norms)[:, None, None]
-        told.append((np.linalg.norm(clipped.mean(0)), np.linalg.norm(G.mean(0)), bound))
-    (bias, _, bound), (short, whole, _) = told
+        sentences.append(
+            (np.linalg.norm(clipped.mean(0)), np.linalg.norm(G.mean(0)), bound)
+        )
+    (bias, _, bound), (clipped_step, exact_step, _) = sentences
     return (
         f"Laplace sources, R = 5, a clip at the median norm: at the optimum the mean "
         f"clipped gradient is {bias / bound:.2f} of the clip, where the exact one is "
-        f"about 0; away from it the step is {short / whole:.2f} times as long"
+        f"about 0; away from it the step is {clipped_step / exact_step:.2f} times as long"
     )
 
 
@@ -353,13 +357,13 @@ def dropped_out() -> str:
     """Thesis 7.2.1, against 3.3.4."""
     S = 10
     cancel = np.eye(S) - 1 / S  # covariance of zero-sum noise, tau = 1
-    told = []
+    sentences = []
     for d in (0, 1, 3, S - 1):
-        left = S - d
-        variance = cancel[d:, d:].sum() / left**2 + 1 / S / left
-        told.append(f"{variance * left:.1f} (d = {d})")
+        n_left = S - d
+        variance = cancel[d:, d:].sum() / n_left**2 + 1 / S / n_left
+        sentences.append(f"{variance * n_left:.1f} (d = {d})")
     return (
         f"S = {S}, d sites lost after the noise was agreed: variance of the mean over "
-        f"that of conventional noise of the others {', '.join(told)}; a sum of noise "
+        f"that of conventional noise of the others {', '.join(sentences)}; a sum of noise "
         "that is made anew, as in 3.3.4, has 1 / S"
     )
