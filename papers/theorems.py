@@ -95,25 +95,25 @@ def thesis_releases() -> str:
 def capefm() -> str:
     """Algorithms 3 of 2023 and 8.2 of the thesis."""
     cape = math.sqrt(mu2(5, 1))
-    sentences = ", ".join(
+    parts = ", ".join(
         f"{nominal_epsilon(cape * joint_loss(second, zeroth=False)):.2f} of labels and "
         f"{nominal_epsilon(cape * joint_loss(second, zeroth=True)):.2f} in linear "
         f"regression ({name})"
         for name, second in (("2023", 1.0), ("thesis", math.sqrt(2)))
     )
-    return f"S = 5, S_C = 1, all j released: the nominal (0.5, 1e-5) is epsilon {sentences}"
+    return f"S = 5, S_C = 1, all j released: the nominal (0.5, 1e-5) is epsilon {parts}"
 
 
 def descent_and_rows() -> str:
     """2023, 6.1."""
-    sentences = []
+    parts = []
     for T in (100, 1000):
         epsilons = [
             as_printed.rdp_2023(2 / N, as_printed.classic_tau(2 / N, *NOMINAL), T, 1e-5)
             for N in (1_000, 100_000)
         ]
-        sentences.append(f"{epsilons[0]:.2f} and {epsilons[1]:.2f} (T = {T})")
-    return "by (7), of 1,000 and of 100,000 rows: " + ", ".join(sentences)
+        parts.append(f"{epsilons[0]:.2f} and {epsilons[1]:.2f} (T = {T})")
+    return "by (7), of 1,000 and of 100,000 rows: " + ", ".join(parts)
 
 
 # --- PCA, CCA and tensors ------------------------------------------------------------
@@ -181,20 +181,18 @@ def mixture_epsilon(epsilon: float, delta: float) -> float:
 
 def mixture() -> str:
     """2018, theorem 2; thesis, theorem 5.1."""
-    sentences = ", ".join(
-        f"{mixture_epsilon(e, 0.01):.2f} for {e}" for e in (3, 10, 30)
-    )
-    return f"topics: no epsilon at all (X2); mixture, D = 10: {sentences}"
+    parts = ", ".join(f"{mixture_epsilon(e, 0.01):.2f} for {e}" for e in (3, 10, 30))
+    return f"topics: no epsilon at all (X2); mixture, D = 10: {parts}"
 
 
 def vector_noise() -> str:
     """2018, algorithm 5."""
     sizes = {D: math.comb(D + 2, 3) for D in (10, 50)}
-    sentences = ", ".join(
+    parts = ", ".join(
         f"{math.sqrt(n + 1):.1f} (D = {D}, {n:,} entries)" for D, n in sizes.items()
     )
     gauss = as_printed.classic_tau(1, 1, 0.005)
-    return f"deviation of an entry times epsilon / Delta: {sentences}; AGN {gauss:.2f}"
+    return f"deviation of an entry times epsilon / Delta: {parts}; AGN {gauss:.2f}"
 
 
 def projected_messages() -> str:
@@ -209,8 +207,8 @@ def projected_messages() -> str:
     away = np.abs(of_messages - of_mean).max() / np.abs(of_mean).max()
     verdict = "the same to rounding" if away < 1e-12 else f"{away:.1e} apart"
     return (
-        f"mean of projected messages and projection of the mean: {verdict}; a site draws "
-        f"{D**3} numbers and sends {K**3} (D = {D}, K = {K})"
+        f"mean of projected messages and projection of the mean: {verdict}; a site "
+        f"draws {D**3} numbers and sends {K**3} (D = {D}, K = {K})"
     )
 
 
@@ -268,9 +266,9 @@ def wishart() -> str:
     orthogonal = ", ".join(f"{swapped(e):.2f}" for e in epsilons)
     d = 900
     return (
-        f"delta of the subspace step that claims 0, at epsilon 0.1, 1, 10: {orthogonal} "
-        f"where an orthogonal sample replaces one of norm 1, {zero} where 0 does; at "
-        f"norms of 1 / (2 sqrt(d)), as theorem 1 has them, at most "
+        "delta of the subspace step that claims 0, at epsilon 0.1, 1, 10: "
+        f"{orthogonal} where an orthogonal sample replaces one of norm 1, {zero} where "
+        f"0 does; at norms of 1 / (2 sqrt(d)), as theorem 1 has them, at most "
         f"{1 - math.exp(-1 / (4 * d)):.1e} (d = {d}, epsilon 1)"
     )
 
@@ -278,20 +276,20 @@ def wishart() -> str:
 def accountants() -> str:
     """Thesis, figure 6.1."""
     J, sigma, delta = 100, math.sqrt(0.001), 1 / 256_000
-    sentences = []
+    parts = []
     for sensitivity in (1e-5, 1e-4):
         release = as_printed.classic_tau(sensitivity / sigma, 1, delta)
         printed = as_printed.moments_2020_not_valid(
             sensitivity, sigma / math.sqrt(2), J, delta
         )
         mu = sensitivity / sigma * math.sqrt(2 * J)
-        sentences.append(
+        parts.append(
             f"{printed:.3g} printed, {2 * J * release:.3g} by basic composition and "
             f"{accounting.epsilon_from_mu(mu, delta):.3g} exactly at a sensitivity of "
             f"{sensitivity:g}"
         )
     return (
-        f"J = {J}: {'; '.join(sentences)}; at 1, 0.01 and 0.001 (thesis_6_1) the printed "
+        f"J = {J}: {'; '.join(parts)}; at 1, 0.01 and 0.001 (thesis_6_1) the printed "
         "quadratic has no real root from J = 4, 9 and 36 on, and is mostly below the "
         "exact total before"
     )
@@ -321,20 +319,21 @@ def clipped_gradients() -> str:
         return float(np.mean(np.tanh(w * z / 2) * w * z)) - 1
 
     optimum = scipy.optimize.brentq(moment, 0.1, 10) * np.eye(5)
-    sentences = []
+    parts = []
     for W in (optimum, optimum + 0.3 * np.ones((5, 5))):
         G = gradients(W)
         norms = np.linalg.norm(G, axis=(1, 2))
         bound = np.median(norms)
         clipped = G * np.minimum(1, bound / norms)[:, None, None]
-        sentences.append(
+        parts.append(
             (np.linalg.norm(clipped.mean(0)), np.linalg.norm(G.mean(0)), bound)
         )
-    (bias, _, bound), (clipped_step, exact_step, _) = sentences
+    (bias, _, bound), (clipped_step, exact_step, _) = parts
     return (
         f"Laplace sources, R = 5, a clip at the median norm: at the optimum the mean "
         f"clipped gradient is {bias / bound:.2f} of the clip, where the exact one is "
-        f"about 0; away from it the step is {clipped_step / exact_step:.2f} times as long"
+        f"about 0; away from it the step is {clipped_step / exact_step:.2f} times as "
+        "long"
     )
 
 
@@ -357,13 +356,13 @@ def dropped_out() -> str:
     """Thesis 7.2.1, against 3.3.4."""
     S = 10
     cancel = np.eye(S) - 1 / S  # covariance of zero-sum noise, tau = 1
-    sentences = []
+    parts = []
     for d in (0, 1, 3, S - 1):
         n_left = S - d
         variance = cancel[d:, d:].sum() / n_left**2 + 1 / S / n_left
-        sentences.append(f"{variance * n_left:.1f} (d = {d})")
+        parts.append(f"{variance * n_left:.1f} (d = {d})")
     return (
         f"S = {S}, d sites lost after the noise was agreed: variance of the mean over "
-        f"that of conventional noise of the others {', '.join(sentences)}; a sum of noise "
+        f"that of conventional noise of the others {', '.join(parts)}; a sum of noise "
         "that is made anew, as in 3.3.4, has 1 / S"
     )

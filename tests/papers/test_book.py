@@ -2,6 +2,7 @@
 
 import re
 
+import independent_rows
 import pytest
 from workflows import ROOT
 
@@ -37,6 +38,11 @@ def test_every_doubt_has_a_verdict_and_every_command_exists():
             text = (ROOT / path).read_text()
             assert not test or re.search(rf"^def {test}\(", text, re.MULTILINE), row
     assert used == set(claims.CLAIMS)
+
+
+def test_rows_drawn_by_a_fixed_seed_agree_with_other_code(capsys):
+    """A new row changes the draw, and the tool needs code for what it then draws."""
+    assert independent_rows.main() == 0, capsys.readouterr().out
 
 
 def test_what_is_recorded_is_of_the_settings_of_today():
