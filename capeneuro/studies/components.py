@@ -702,12 +702,18 @@ class ComponentsKind(StudyKind):
             inputs.append(str(folder_of(self.study, reference=True) / UNMIXING))
         return inputs
 
+    def true_maps(self) -> np.ndarray | None:
+        """True maps over features of a simulated study, (n_features, R), or None."""
+        if self.study.score.truth is None:
+            return None
+        truth = nifti.read_maps(self.study.score.truth, self.mask)
+        return self.basis.analysis @ truth
+
     def _references(self) -> dict[str, np.ndarray]:
         """Maps over features that the study's components are compared with."""
         study, references = self.study, {}
-        if study.score.truth is not None:
-            truth = nifti.read_maps(study.score.truth, self.mask)
-            references["truth"] = self.basis.analysis @ truth
+        if (truth := self.true_maps()) is not None:
+            references["truth"] = truth
         if study.score.reference:
             mixing = self._reference_unmixing()["mixing"]
             references["reference"] = mixing * study.pca.norm_bound
