@@ -40,6 +40,8 @@ STATE, KEEPER = "tmp/process.json", "tmp/keeper"
 SHORT_LIFE, ENDING = 10.0, 5.0
 # Seconds: between looks; that a command which is started again may take; for the start.
 LOOK, IDLE, STARTING = 0.3, 1.0, 40.0
+# Seconds that the server waits for a site to say how its job ended.
+LAST_WORD = 10.0
 
 
 class State(NamedTuple):
@@ -84,6 +86,9 @@ class Process:
             running.KIT: str(folder),
             # Privacy: what FLARE writes beside its logs is nobody else's to read.
             "TMPDIR": str(folder / "tmp"),
+            # FLARE's default is 900: so long no job starts where one site of the last
+            # was cut off when it ended.
+            "NVFLARE_CLIENT_OUTCOME_WAIT_TIMEOUT": str(LAST_WORD),
         }
         path = folder / kit.LOCK
         self._lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)

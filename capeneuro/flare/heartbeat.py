@@ -2,7 +2,9 @@
 
 A site's process answers a beat at once, whatever it is working on. One that has been
 silent for :data:`GONE` seconds is not waited for any longer, however much time its
-answer was given; one that beats again is asked again from the next round on. A beat
+answer was given; one that beats again is asked again from the next round on. Where a
+site was silent for less, its line was broken and what was under way may be lost, so it
+is asked the same once more, which it answers with the same bytes. A beat
 carries nothing and is believed by nobody else: it decides whom to wait for, never who
 is in a sum. One hub takes so many messages a second and no more, so with many sites
 each beats less often, and all that is measured in beats takes as much longer
@@ -12,11 +14,13 @@ each beats less often, and all that is measured in beats takes as much longer
 import threading
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, wait
+from concurrent.futures import Future, InvalidStateError, wait
+from contextlib import suppress
 from typing import Any
 
-# Seconds: between beats of a site; without one, after which it counts as gone.
-BEAT, GONE = 2.0, 10.0
+# Seconds: between beats of a site; without one, after which its line may have been
+# broken; after which it counts as gone.
+BEAT, QUIET, GONE = 2.0, 3.5, 10.0
 # Sites up to which it stays at that. With 60 a hub whose sites beat every two seconds
 # has one processor half busy with beats alone.
 FEW = 40
@@ -80,9 +84,10 @@ class Presence:
         seconds
             Longest time for the call.
         call
-            Called in a thread of its own.
+            Called in a thread of its own; once more where the site was silent for a
+            while.
         give_up
-            Ends the call, where nobody waits for it any more.
+            Ends the calls, where nobody waits for them any more.
 
         Raises
         ------
@@ -94,18 +99,26 @@ class Presence:
         answer: Future = Future()
 
         def run() -> None:
-            try:
-                answer.set_result(call())
-            except Exception as error:
-                answer.set_exception(error)
+            with suppress(InvalidStateError):  # another call was answered before
+                try:
+                    answer.set_result(call())
+                except Exception as error:
+                    answer.set_exception(error)
 
         threading.Thread(target=run, daemon=True).start()
-        end = time.monotonic() + seconds
+        n_calls, was_quiet, end = 1, False, time.monotonic() + seconds
         while not wait([answer], timeout=0.5).done:
-            late, gone = time.monotonic() > end, self.since(name) > GONE * self.pace
+            silence = self.since(name)
+            late, gone = time.monotonic() > end, silence > GONE * self.pace
             if late or gone:
                 give_up()
                 raise ConnectionError(name) if gone else TimeoutError(name)
+            was_quiet = was_quiet or silence > QUIET * self.pace
+            if was_quiet and silence < BEAT * self.pace:
+                n_calls, was_quiet = n_calls + 1, False
+                threading.Thread(target=run, daemon=True).start()
+        if n_calls > 1:
+            give_up()
         self.heard(name)
         return answer.result()
 

@@ -31,6 +31,7 @@ KINDS = {
             "center": False,
         },
     },
+    "distribution": {"rows": ROWS, "distribution": {"n_bins": 8}},
     "fusion": {
         "n_components": 2,
         "fusion": {
@@ -41,15 +42,28 @@ KINDS = {
 }
 
 
-def write_kind(root: Path, kind: str, federation: str = "nvflare") -> None:
-    """All of a study in ``root/together``, and each party's part beside it."""
+def write_kind(
+    root: Path,
+    kind: str,
+    federation: str = "nvflare",
+    names: tuple[str, ...] = SITES,
+    n_rounds: int = 4,
+    **budget: object,
+) -> None:
+    """All of a study in ``root/together``, and each party's part beside it.
+
+    ``n_rounds`` of a network; ``budget``: further keys of the study's budget.
+    """
     rng, together = np.random.default_rng(20), root / "together"
     together.mkdir(parents=True)
+    own = KINDS[kind]
+    if kind == "network":
+        own = {**own, kind: {**own[kind], "n_rounds": n_rounds}}
     study = {
         "study": kind,
-        "sites": [f"{name}.yaml" for name in SITES],
+        "sites": [f"{name}.yaml" for name in names],
         "federation": federation,
-        "expected": {"people": 180},
+        "expected": {"people": 60 * len(names)},
         "arm": "cape",
         "accept": ACCEPT,
         "space": None,
@@ -59,8 +73,9 @@ def write_kind(root: Path, kind: str, federation: str = "nvflare") -> None:
             "unit": "subject",
             "relation": "replace-one",
             "n_colluding": 0,
+            **budget,
         },
-        **KINDS[kind],
+        **own,
     }
     with contextlib.chdir(together):
         Path(STUDY).write_text(yaml.safe_dump(study))
@@ -69,27 +84,27 @@ def write_kind(root: Path, kind: str, federation: str = "nvflare") -> None:
         for view in "xy":
             Path(f"{view}.txt").write_text("\n".join(SCORES))
         centers = np.array([[1, 0, 1, 0, 0, 1], [0, 1, 0, 1, -1, 0]])
-        for name in SITES:
+        for name in names:
             g = rng.integers(0, 2, 60)
             X = centers[g] + 0.3 * rng.standard_normal((60, 6))
             for view, Z in (("x", X), ("y", X + rng.standard_normal(X.shape))):
-                own = (
+                people = (
                     [f"sub-{i}", *map("{:.4f}".format, z), f"{z[0] / 3:.3f}", g[i]]
                     for i, z in enumerate(Z)
                 )
                 head = ["participant_id", *SCORES, "y", "g"]
-                files.write_table(Path(f"{view}-{name}.tsv"), head, own)
+                files.write_table(Path(f"{view}-{name}.tsv"), head, people)
             site = {"name": name, "images": f"x-{name}.tsv", "data": "simulated"}
             site |= {"eeg": f"y-{name}.tsv"} if kind == "fusion" else {}
             site |= {"epsilon": 50.0, "delta": 1e-5, "unit": "subject", "seed": 5}
             site |= {"ledger": f"private/{name}/ledger", "min_colluding": 0}
             Path(f"{name}.yaml").write_text(yaml.safe_dump(site))
         assert command("validate", STUDY) == 0
-        for name in SITES:
+        for name in names:
             assert command("prepare", STUDY, "--site", name) == 0
             shutil.copytree(f"private/{name}", root / name / "private" / name)
             shutil.copy(f"{name}.yaml", root / name)
         (root / "aggregator").mkdir()
-        for party in ("aggregator", *SITES):
+        for party in ("aggregator", *names):
             for path in (STUDY, "features.tsv", "x.txt", "y.txt"):
                 shutil.copy(path, root / party)

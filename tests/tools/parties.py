@@ -196,11 +196,18 @@ def site(
     return running(root / name, *arguments, out=OUT[study], **variables)
 
 
-def aggregate(root: Path, kits: Path, study: str = STUDY, **options: float):
+def aggregate(
+    root: Path,
+    kits: Path,
+    study: str = STUDY,
+    variables: dict | None = None,
+    **options: float,
+):
     given = [str(x) for k, v in options.items() for x in (f"--{k}", v)]
     servers = ["--kit", kits / "server/kit", "--lead", kits / "lead/kit"]
     arguments = ("aggregate", study, *map(str, servers), *given)
-    return running(root / "aggregator", *arguments, out=OUT[study])
+    own = variables or {}
+    return running(root / "aggregator", *arguments, out=OUT[study], **own)
 
 
 def said(folder: Path, study: str = STUDY) -> str:
@@ -215,13 +222,19 @@ def wait_for(condition, seconds: float, what: str) -> None:
         time.sleep(0.05)
 
 
-def n_charged(root: Path, party: str, name: str = "", study: str = "") -> int:
+def charged(root: Path, party: str, name: str = "", study: str = "") -> list[dict]:
     """Releases in the ledger of a site, by default the party's own and of any study."""
     path = root / party / "private" / (name or party) / "ledger" / "ledger.jsonl"
-    lines = path.read_text().splitlines() if path.exists() else []
-    entries = [json.loads(json.loads(line)["entry"]) for line in lines]
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    whole = [line for line in lines if line.endswith("\n")]
+    entries = [json.loads(json.loads(line)["entry"]) for line in whole]
     releases = [entry for entry in entries if entry["kind"] == "release"]
-    return sum(entry["study"].startswith(study) for entry in releases)
+    return [entry for entry in releases if entry["study"].startswith(study)]
+
+
+def n_charged(root: Path, party: str, name: str = "", study: str = "") -> int:
+    """Number of releases in the ledger of a site; see :func:`charged`."""
+    return len(charged(root, party, name, study))
 
 
 def assert_same_results(root: Path, study: str = "tiny") -> None:
