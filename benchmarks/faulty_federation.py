@@ -57,7 +57,7 @@ def write(root: Path, study: str, waits: bool) -> tuple[str, ...]:
 
 
 def schedule(draw: Random, kept: list[str], n: int):
-    """Studies without end: a name, whether it waits for all, and its kinds of faults."""
+    """Studies without end: name, whether all must answer, and kinds of faults."""
     deck: list[str] = []
     long = draw.sample([(s, w) for s in LONG for w in (True, False)], 4)
     short = draw.sample([(s, w) for s in SHORT for w in (True, False)], 2 * len(SHORT))
@@ -113,7 +113,9 @@ def is_right(row: dict) -> bool:
 
 def table(rows: list[dict]) -> list[str]:
     """A line for each kind of fault."""
-    lines = ["| fault | number | noticed, s | back, s | typed again | equal | uncharged |"]
+    lines = [
+        "| fault | number | noticed, s | back, s | typed again | equal | uncharged |"
+    ]
     lines.append("|" + "---|" * 7)
     for kind in breaking.KINDS:
         own = [row for row in rows if row["kind"] == kind]

@@ -15,7 +15,6 @@ import re
 import socket
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 
@@ -23,6 +22,7 @@ import federation
 import nibabel as nib
 import numpy as np
 import yaml
+from proxy import Proxy
 
 from capeneuro.config import load
 from capeneuro.data import files
@@ -33,44 +33,6 @@ from capeneuro.studies.components import SUBSPACE, ComponentsKind
 
 SITES, D, R, SLOW = ("a", "b", "c"), 60_000, 3, "a"
 STUDY = federation.STUDY
-BLOCK = 8192
-
-
-class Proxy:
-    """A line between a site and the server that carries so many bytes a second."""
-
-    def __init__(self, target: int, rate: float) -> None:
-        self.target, self.rate = target, rate
-        self.passed = {"up": 0, "down": 0}
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listening.getsockname()[1]
-        self._free = {"up": 0.0, "down": 0.0}
-        self._lock = threading.Lock()
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        while True:
-            site, _ = self._listening.accept()
-            server = socket.create_connection(("127.0.0.1", self.target))
-            for way, ends in (("up", (site, server)), ("down", (server, site))):
-                carry = threading.Thread(
-                    target=self._carry, args=(way, *ends), daemon=True
-                )
-                carry.start()
-
-    def _carry(self, way: str, source: socket.socket, sink: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while block := source.recv(BLOCK):
-                with self._lock:  # all connections of the site share its line
-                    now = time.monotonic()
-                    start = max(now, self._free[way])
-                    self._free[way] = start + len(block) / self.rate
-                    self.passed[way] += len(block)
-                time.sleep(max(0.0, self._free[way] - now))
-                sink.sendall(block)
-        for end in (source, sink):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
 
 
 def write(root: Path) -> None:
@@ -109,7 +71,7 @@ def over(root: Path, rate: float) -> list[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    proxy = Proxy(port, rate)
+    proxy = Proxy(port, rate=rate)
     running = federation.start(root, port, {SLOW: proxy.port})
     log = root / federation.LOG
     try:

@@ -1,9 +1,9 @@
 """A federation on this machine that is broken on purpose, and what must hold after it.
 
-Each party is a process with children of its own, as ``capeneuro site`` and ``aggregate``
-start them, and every site has a line of its own (:mod:`proxy`). Faults strike one after
-the other: what, whom, after how many releases, and for how long. An operator who sees a
-command end types the same command again, and does nothing else.
+Each party is a process with children of its own, as ``capeneuro site`` and
+``aggregate`` start them, and every site has a line of its own (:mod:`proxy`). Faults
+strike one after the other: what, whom, after how many releases, and for how long. An
+operator who sees a command end types the same command again, and does nothing else.
 """
 
 import contextlib
@@ -11,7 +11,6 @@ import json
 import re
 import resource
 import shutil
-import signal
 import socket
 import threading
 import time
@@ -117,7 +116,9 @@ class Running:
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> "Running":
-        ear = self._stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+        ear = self._stack.enter_context(
+            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        )
         ear.bind("\0" + self._tap)
         ear.settimeout(0.2)
         self._over = threading.Event()
@@ -302,7 +303,7 @@ def wrong_clock(run: Running, party: str) -> Iterator[None]:
     run.clock(party).unlink()
 
 
-SITE, BOTH, LEAD = ("site",), ("site", HUB), (HUB,)
+SITE, LEAD = ("site",), (HUB,)
 # By kind: what strikes, whom, and for how many seconds.
 KINDS: dict[str, tuple[Callable, tuple[str, ...], tuple[float, ...]]] = {
     "kill -9 of a site": (killed, SITE, (0.0, 5.0, 15.0)),
@@ -343,11 +344,13 @@ def strike(run: Running, fault: Fault) -> Outcome | None:
     AssertionError
         If the study does not go on.
     """
-    start, releases = len(run.text), run.released() + fault.releases
-    wait = partial(parties.wait_for, seconds=BACK)
+    releases = run.released() + fault.releases
+    wait = partial(_wait, run)
     wait(
-        lambda: run.is_finished or "submitted" in run.text and run.released() >= releases,
-        what=f"{fault}: so many releases",
+        lambda: (
+            run.is_finished or ("submitted" in run.text and run.released() >= releases)
+        ),
+        f"{fault}: so many releases",
     )
     time.sleep(fault.after)
     if run.is_finished:
@@ -355,17 +358,16 @@ def strike(run: Running, fault: Fault) -> Outcome | None:
     outcome, begin, start = Outcome(fault), time.monotonic(), len(run.text)
 
     def look() -> None:
-        command = run.processes[HUB].poll()
-        if outcome.noticed is None and (
-            AMISS.search(run.text[start:]) or (command or 0) > 0
-        ):
+        status = run.processes[HUB].poll()
+        is_amiss = AMISS.search(run.text[start:]) or (status or 0) > 0
+        if outcome.noticed is None and is_amiss:
             outcome.noticed = round(time.monotonic() - begin, 1)
 
     breaks, _, _ = KINDS[fault.kind]
     with breaks(run, fault.whom):
         while time.monotonic() < begin + fault.lasts:
             look()
-            time.sleep(0.05)
+            time.sleep(0.1)
     end, charged = time.monotonic(), run.released(fault.whom)
 
     def is_back() -> bool:
@@ -373,20 +375,25 @@ def strike(run: Running, fault: Fault) -> Outcome | None:
         outcome.again += run.revive()
         return run.is_finished or run.released(fault.whom) > charged
 
-    wait(is_back, what=f"{fault}: the study goes on")
+    wait(is_back, f"{fault}: the study goes on")
     outcome.back = round(time.monotonic() - end, 1)
     return outcome
 
 
 def finish(run: Running) -> None:
     """Wait for the study's end."""
-    last, begin = run.released(), time.monotonic()
     while not run.is_finished:
+        n = run.released()
+        _wait(run, lambda n=n: run.is_finished or run.released() > n, "the end")
+
+
+def _wait(run: Running, holds: Callable[[], bool], what: str) -> None:
+    """Wait until something holds, and type again what has ended."""
+    end = time.monotonic() + BACK
+    while not holds():
         run.revive()
-        if run.released() > last:
-            last, begin = run.released(), time.monotonic()
-        assert time.monotonic() < begin + BACK, f"no end:\n{run.text[-2000:]}"
-        time.sleep(0.1)
+        assert time.monotonic() < end, f"{what}: not in time:\n{run.text[-1500:]}"
+        time.sleep(0.2)
 
 
 # --- what must hold ------------------------------------------------------------------
@@ -479,7 +486,9 @@ def examine(root: Path, names: tuple[str, ...], notes: list[dict]) -> Verdict:
     sent: dict[tuple[str, str], set[str]] = {}
     for note in notes:
         sent.setdefault((note["site"], note["asked"]), set()).add(note["sent"])
-    uncharged += [f"{who}: two answers for one charge" for who, x in sent.items() if len(x) > 1]
+    uncharged += [
+        f"{who}: two answers for one charge" for who, x in sent.items() if len(x) > 1
+    ]
     for name in names:
         lines = parties.charged(root, name)
         charged = Counter(_round(line) for line in lines)
@@ -489,7 +498,9 @@ def examine(root: Path, names: tuple[str, ...], notes: list[dict]) -> Verdict:
         took_part = Counter(_round(r) for r in releases if name in r["survivors"])
         uncharged += [f"{name}: {r} not charged" for r in took_part - charged]
         # A void release stays charged, and only a void one is charged beside a sum.
-        undeclared += [f"{name}: charged {r}, not in the record" for r in charged - rounds]
+        undeclared += [
+            f"{name}: charged {r}, not in the record" for r in charged - rounds
+        ]
     return Verdict(different, uncharged, undeclared)
 
 

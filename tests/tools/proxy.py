@@ -63,7 +63,9 @@ class Proxy:
         with contextlib.suppress(OSError):
             while True:
                 site, _ = self._listening.accept()
-                threading.Thread(target=self._connect, args=(site,), daemon=True).start()
+                threading.Thread(
+                    target=self._connect, args=(site,), daemon=True
+                ).start()
 
     def _connect(self, site: socket.socket) -> None:
         if self.is_cut:
