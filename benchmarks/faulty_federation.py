@@ -79,31 +79,45 @@ def run_study(
     plan: tuple[str, bool, list[str]],
     draw: Random,
     plant: str,
+    last: float,
 ) -> list[dict]:
-    """Run one study through its faults; a row for each that struck."""
+    """Run one study through its faults, none after ``last``; a row for each."""
     study, waits, struck = plan
     with contextlib.redirect_stdout(io.StringIO()):
         names, outcomes = write(root, study, waits), []
     own = {name: lines[name] for name in names}
     plants = {PLANTS[plant]: plant} if plant else {}
     error, verdict = "", breaking.Verdict([], [], [])
-    with breaking.Running(root, kits, names, own, plants) as run:
-        try:
-            for kind in struck:
-                fault = breaking.drawn(kind, names, study in LONG, draw)
-                outcome = breaking.strike(run, fault)
-                if outcome is None:
-                    break
-                outcomes.append(outcome)
-                print(f"  {outcome}", flush=True)
-            breaking.finish(run)
-        except AssertionError as failure:
-            error = str(failure)
-    if not error:
+    try:
+        with breaking.Running(root, kits, names, own, plants) as run:
+            _break_one_after_another(run, study, struck, draw, last, outcomes)
         with contextlib.redirect_stdout(io.StringIO()):
             verdict = breaking.examine(root, names, run.notes)
+    except Exception as failure:  # a row, not the end of the others
+        error = f"{type(failure).__name__}: {failure}"
     about = {"study": study, "waits": waits, "error": error, **vars(verdict)}
     return [outcome.row | about for outcome in outcomes] or [{"kind": "", **about}]
+
+
+def _break_one_after_another(
+    run: breaking.Running,
+    study: str,
+    struck: list[str],
+    draw: Random,
+    last: float,
+    outcomes: list[breaking.Outcome],
+) -> None:
+    """Let faults strike until the study is done; each is in ``outcomes`` before."""
+    for kind in struck:
+        if outcomes and time.monotonic() > last:
+            break
+        fault = breaking.drawn(kind, run.names, study in LONG, draw)
+        outcomes.append(breaking.Outcome(fault))
+        if not breaking.strike(run, outcomes[-1]):
+            outcomes.pop()
+            break
+        print(f"  {outcomes[-1]}", flush=True)
+    breaking.finish(run)
 
 
 def is_right(row: dict) -> bool:
@@ -127,7 +141,7 @@ def table(rows: list[dict]) -> list[str]:
             kind,
             len(own),
             f"{_spread(seen)} ({len(seen)} of {len(own)})",
-            _spread([row["back"] for row in own]),
+            _spread([row["back"] for row in own if row["back"] is not None]),
             sum(len(row["again"]) for row in own),
             f"{equal} of {len(own)}",
             sum(len(row["uncharged"]) + len(row["undeclared"]) for row in own),
@@ -152,14 +166,17 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--kinds", nargs="*", default=[""], help="words of their names")
     parser.add_argument("--studies", nargs="*", default=[], help="kinds of studies")
     parser.add_argument("--plant", choices=PLANTS, help="an error to be found")
-    parser.add_argument("--minutes", type=float, default=1e9, help="begin none later")
+    parser.add_argument(
+        "--minutes", type=float, default=1e9, help="break nothing later"
+    )
     parser.add_argument("--out", type=Path, help="lines of JSON, a fault each")
     return parser.parse_args()
 
 
 def main() -> int:
     """Break federations, print the table; 1 if anything differs."""
-    options, begin = read_options(), time.monotonic()
+    options = read_options()
+    last = time.monotonic() + 60 * options.minutes
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     is_kept = options.out and options.out.exists()
     lines = options.out.read_text().splitlines() if is_kept else []
@@ -176,7 +193,7 @@ def main() -> int:
         plans = schedule(Random(options.seed), kept, options.n)
         for number, plan in enumerate(plans):
             struck = sum(bool(row["kind"]) for row in rows)
-            over = time.monotonic() - begin > 60 * options.minutes
+            over = time.monotonic() > last
             if struck >= options.n or over or (options.plant and rows):
                 break
             study, waits, _ = plan
@@ -187,7 +204,7 @@ def main() -> int:
             print(f"{number}: {study}, {'all' if waits else 'one less'}", flush=True)
             draw = Random(f"{options.seed} {number}")
             root = Path(folder) / f"study-{number}"
-            new = run_study(root, kits, proxies, plan, draw, options.plant or "")
+            new = run_study(root, kits, proxies, plan, draw, options.plant or "", last)
             new = [{"number": number, **row} for row in new]
             for row in new:
                 for key in ("error", "different", "uncharged", "undeclared"):

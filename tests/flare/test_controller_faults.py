@@ -37,11 +37,11 @@ def test_a_study_is_that_of_one_process_whatever_breaks(tmp_path):
     kits = root / "together/kits"
     lines = breaking.make_lines(kits, SITES, port)
     with breaking.Running(root, kits, SITES, lines) as run:
-        outcomes = [breaking.strike(run, fault) for fault in FAULTS]
+        outcomes = [breaking.Outcome(fault) for fault in FAULTS]
+        assert all([breaking.strike(run, outcome) for outcome in outcomes])
         breaking.finish(run)
     for line in lines.values():
         line.close()
-    assert all(outcomes), outcomes
     *_, full, _, site = outcomes
     # A site that cannot write its charge answers nothing, and the study says why.
     assert "aggregator" in full.again and "site-0: failed: ledger" in run.text

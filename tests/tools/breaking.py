@@ -66,12 +66,12 @@ class Outcome:
     """What came of a fault: seconds, and commands that were typed again.
 
     ``noticed`` after its start by the aggregator, None: never; ``back`` after its end
-    until a release had the party again, or the study was finished.
+    until a release had the party again, or the study was finished, None: never.
     """
 
     fault: Fault
     noticed: float | None = None
-    back: float = 0.0
+    back: float | None = None
     again: list[str] = field(default_factory=list)
 
     @property
@@ -336,14 +336,15 @@ def drawn(kind: str, names: tuple[str, ...], is_long: bool, draw: Random) -> Fau
     return Fault(kind, party, releases, after, draw.choice(lasts))
 
 
-def strike(run: Running, fault: Fault) -> Outcome | None:
-    """Let a fault strike when it is time; None if the study was done before.
+def strike(run: Running, outcome: Outcome) -> bool:
+    """Let a fault strike when it is time; False if the study was done before.
 
     Raises
     ------
     AssertionError
         If the study does not go on.
     """
+    fault = outcome.fault
     releases = run.released() + fault.releases
     wait = partial(_wait, run)
     wait(
@@ -354,8 +355,8 @@ def strike(run: Running, fault: Fault) -> Outcome | None:
     )
     time.sleep(fault.after)
     if run.is_finished:
-        return None
-    outcome, begin, start = Outcome(fault), time.monotonic(), len(run.text)
+        return False
+    begin, start = time.monotonic(), len(run.text)
 
     def look() -> None:
         status = run.processes[HUB].poll()
@@ -377,7 +378,7 @@ def strike(run: Running, fault: Fault) -> Outcome | None:
 
     wait(is_back, f"{fault}: the study goes on")
     outcome.back = round(time.monotonic() - end, 1)
-    return outcome
+    return True
 
 
 def finish(run: Running) -> None:
