@@ -35,8 +35,8 @@ NAMES = tuple(f"site-{i}" for i in range(5))
 LONG = ("components", "network")
 SHORT = ("prior", "spatial", *sorted(kinds.KINDS.keys() - {"network"}))
 ALL, ENOUGH = 3, 4
-# Rounds of a long study; those that do without a lost site go on meanwhile.
-ROUNDS = {True: 80, False: 200}
+# Rounds of a long study, and seconds of a site's work in one.
+ROUNDS, WORK = 80, 0.4
 PLANTS = {"early": "site-1", "survivors": breaking.HUB}
 
 
@@ -48,11 +48,11 @@ def write(root: Path, study: str, waits: bool) -> tuple[str, ...]:
     else:
         budget["survivor_threshold"] = ENOUGH
     if study in kinds.KINDS:
-        kinds.write_kind(root, study, names=names, n_rounds=ROUNDS[waits], **budget)
+        kinds.write_kind(root, study, names=names, n_rounds=ROUNDS, **budget)
         parties.join_all(root, names)
     else:
         own = {study: True} if study in SHORT else {}
-        parties.write_parties(root, ROUNDS[waits], names, **own, **budget)
+        parties.write_parties(root, ROUNDS, names, is_run=False, **own, **budget)
     return names
 
 
@@ -89,7 +89,7 @@ def run_study(
     plants = {PLANTS[plant]: plant} if plant else {}
     error, verdict = "", breaking.Verdict([], [], [])
     try:
-        with breaking.Running(root, kits, names, own, plants) as run:
+        with breaking.Running(root, kits, names, own, plants, WORK) as run:
             _break_one_after_another(run, study, struck, draw, last, outcomes)
         with contextlib.redirect_stdout(io.StringIO()):
             verdict = breaking.examine(root, names, run.notes)

@@ -99,6 +99,8 @@ class Running:
         Proxy by site.
     plants
         Planted error by party.
+    work
+        Seconds that a site works on an answer, so that faults strike meanwhile.
     """
 
     def __init__(
@@ -108,7 +110,9 @@ class Running:
         names: tuple[str, ...],
         lines: dict[str, Proxy],
         plants: dict[str, str] | None = None,
+        work: float = 0.0,
     ) -> None:
+        self.work = work
         self.root, self.kits, self.names, self.lines = root, kits, names, lines
         self.plants, self.notes = plants or {}, []
         self.processes: dict[str, psutil.Popen] = {}
@@ -150,7 +154,7 @@ class Running:
                 self.root, self.kits, variables=own, timeout=60, patience=PATIENCE
             )
         else:
-            own["FAULTS_TAP"] = self._tap
+            own["FAULTS_TAP"], own["FAULTS_WORK"] = self._tap, str(self.work)
             start = parties.site(self.root, self.kits, party, **own)
         self.processes[party] = self._stack.enter_context(start)
 

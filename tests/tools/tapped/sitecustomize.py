@@ -3,7 +3,8 @@
 What a site answers is noted before it leaves, with whether its line is in the ledger on
 disk at that instant. Notes go to a socket, ``FAULTS_TAP``: a process that is killed in
 the next moment, or has no disk, has noted all the same. ``FAULTS_CLOCK`` names a file
-with the seconds by which this party's clock is wrong. ``FAULTS_PLANT`` is an error in
+with the seconds by which this party's clock is wrong, ``FAULTS_WORK`` tells seconds that
+a site works on an answer. ``FAULTS_PLANT`` is an error in
 the code: ``early`` (a site that charges after its answer has left) or ``survivors`` (an
 aggregator that names one site less than it summed).
 """
@@ -42,6 +43,8 @@ def tap(answering) -> None:
     ear = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 
     def tapped(self, task, message):
+        if task == "release":
+            time.sleep(float(os.environ.get("FAULTS_WORK", 0)))
         reply = answered(self, task, message)
         if task == "release" and "error" not in reply:
             request = message["request"]
