@@ -3,9 +3,9 @@
 What a site answers is noted before it leaves, with whether its line is in the ledger on
 disk at that instant. Notes go to a socket, ``FAULTS_TAP``: a process that is killed in
 the next moment, or has no disk, has noted all the same. ``FAULTS_CLOCK`` names a file
-with the seconds by which this party's clock is wrong, ``FAULTS_WORK`` tells seconds that
-a site works on an answer. ``FAULTS_PLANT`` is an error in
-the code: ``early`` (a site that charges after its answer has left) or ``survivors`` (an
+with the seconds by which this party's clock is wrong; ``FAULTS_WORK`` is a number of
+seconds that a site works on an answer. ``FAULTS_PLANT`` is an error in the code:
+``early`` (a site that charges after its answer has left) or ``survivors`` (an
 aggregator that names one site less than it summed).
 """
 
