@@ -255,7 +255,8 @@ def engine_killed(run: Running, party: str) -> Iterator[None]:
 
 @contextmanager
 def job_killed(run: Running, party: str) -> Iterator[None]:
-    """The process that works on the study."""
+    """The process that works on the study, once there is one."""
+    _wait(run, lambda: run.jobs(party) or run.is_finished, "a job's process")
     _each(run.jobs(party), psutil.Process.kill)
     yield
 
