@@ -189,11 +189,15 @@ class Running:
         return ended
 
     def tree(self, party: str) -> list[psutil.Process]:
-        """A party's command and all below it."""
-        process = self.processes[party]
-        with contextlib.suppress(psutil.NoSuchProcess):
-            return [process, *process.children(recursive=True)]
-        return []
+        """A party's command, and all processes that run with its kit or below it."""
+        kit = str(self.kits / ("server" if party == HUB else party) / "kit")
+        everyone = dict.fromkeys([self.processes[party]])
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if kit in process.cmdline() or process == self.processes[party]:
+                    everyone |= dict.fromkeys([process])
+                    everyone |= dict.fromkeys(process.children(recursive=True))
+        return list(everyone)
 
     def jobs(self, party: str) -> list[psutil.Process]:
         """Processes that a party's engine has started for jobs."""
@@ -248,8 +252,10 @@ def command_killed(run: Running, party: str) -> Iterator[None]:
 
 @contextmanager
 def engine_killed(run: Running, party: str) -> Iterator[None]:
-    """What the command started; it starts that again by itself."""
-    _each(run.tree(party)[1:], psutil.Process.kill)
+    """FLARE and its jobs, but not who keeps it and starts it again."""
+    for process in parties.processes(run.kits, "server" if party == HUB else party):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            _each([process, *process.children(recursive=True)], psutil.Process.kill)
     yield
 
 
