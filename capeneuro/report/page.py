@@ -157,6 +157,7 @@ def render(
         # An attack on other options is no evidence about this study.
         audit=audit if audit.get("study") == config.identity else None,
         largest=largest(record),
+        curve=curve_of(record),
         answers=protection.answers(record["releases"]),
         units=protection.UNITS,
         config_text=yaml.safe_dump(shareable(config), sort_keys=False),
@@ -203,6 +204,15 @@ def largest(record: dict[str, Any]) -> dict[str, dict[str, float]]:
             mu = max(accounting.compose(mus) for mus in mus_of(record, view).values())
             largest_by_view[view] = {**max(totals, key=lambda e: e["gdp"]), "mu": mu}
     return largest_by_view
+
+
+def curve_of(record: dict[str, Any]) -> list[dict[str, float]]:
+    """Epsilon over the releases about the site with the largest, worst class."""
+    mus = mus_of(record, "aggregator_and_colluders").values()
+    known = [of_site for of_site in mus if None not in of_site]
+    if not known:
+        return []
+    return accounting.curve(max(known, key=accounting.compose), record["delta"])
 
 
 def quality(

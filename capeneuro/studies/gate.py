@@ -37,6 +37,15 @@ from capeneuro.studies.sites import (
 PLANNED = "planned.json"
 # Under results/<study>/: noise as foretold, over the most that leaves a result.
 FORECAST = "forecast.json"
+# Ways of counting, as `plan` names them; RDP converts as dp_accounting does, or as
+# the moments accountant of the papers.
+ACCOUNTANTS = {
+    "gdp": "exact",
+    "sharper": "RDP",
+    "rdp": "RDP as the papers convert",
+    "strong": "strong",
+    "basic": "basic",
+}
 # Rules that `accept` in a study file may set aside.
 NOISE, GAIN = "noise", "gain"
 # Agreement that private data must be foretold to add to a prior.
@@ -408,6 +417,25 @@ def print_spending(study: StudyConfig) -> None:
             f"{stage}: {n} round{'s' * (n > 1)} at noise multiplier {multiplier:.3f}, "
             f"epsilon {accounting.epsilon_from_mu(mu, promise.delta):.3f} alone"
         )
+    mus = [
+        1 / multiplier
+        for stage, multiplier in study.multipliers.items()
+        for _ in range(study.n_releases[stage])
+    ]
+    if len(mus) > 1:
+        print("epsilon after so many releases, against the worst class of parties:")
+        print(curve_in_words(mus, promise.delta))
+
+
+def curve_in_words(mus: list[float], delta: float) -> str:
+    """Lines of a table: total epsilon over the releases, by every accountant."""
+    head = ["releases", *ACCOUNTANTS.values()]
+    lines = ["  " + "  ".join(head)]
+    for row in accounting.curve(mus, delta):
+        cells = [f"{row['releases']}", *(f"{row[k]:.3f}" for k in ACCOUNTANTS)]
+        padded = (cell.rjust(len(name)) for cell, name in zip(cells, head, strict=True))
+        lines.append("  " + "  ".join(padded))
+    return "\n".join(lines)
 
 
 def epsilon_by_parties(study: StudyConfig, site: str = "") -> dict[str, float]:

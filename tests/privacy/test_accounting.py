@@ -203,7 +203,30 @@ def test_rdp_accountant_is_between_exact_and_closed_form(mus, delta, expected):
     accountant = rdp.RdpAccountant().compose(dp_event.GaussianDpEvent(1 / mu))
     ours = accounting.epsilons(mus, delta)
     # Theirs converts to (epsilon, delta) by the improved bound, ours as the papers do.
-    assert ours["gdp"] < accountant.get_epsilon(delta) < ours["rdp"] < ours["basic"]
+    theirs = accountant.get_epsilon(delta)
+    assert ours["gdp"] < theirs < ours["rdp"] < ours["basic"]
+    # Ours has the best of all orders, theirs of a list.
+    sharper = accounting.sharper_rdp_epsilon(mu, delta)
+    assert ours["gdp"] < sharper <= theirs * (1 + 1e-9)
+    assert sharper == pytest.approx(theirs, rel=0.02)
+
+
+def test_the_curve_over_rounds_names_every_accountant():
+    mu = accounting.mu_from_epsilon(2.0, 1e-5)
+    rows = accounting.curve([mu / 10**0.5] * 10, 1e-5)
+    assert [row["releases"] for row in rows] == [1, 3, 6, 8, 10]
+    last = rows[-1]
+    assert last["gdp"] == pytest.approx(2)
+    assert last["rdp"] == pytest.approx(2.532, abs=1e-3)  # as the papers convert
+    assert last["sharper"] == pytest.approx(2.173, abs=2e-3)  # as dp_accounting does
+    for row in rows:
+        assert row["gdp"] < row["sharper"] < row["rdp"]
+        assert row["gdp"] <= min(row["strong"], row["basic"]) + 1e-9
+    assert rows[0]["basic"] == pytest.approx(rows[0]["gdp"])
+    many = accounting.curve([0.02] * 2000, 1e-5)[-1]
+    assert many["rdp"] < many["strong"] < many["basic"]
+    assert accounting.curve([], 1e-5) == [] and accounting.curve([0.0], 1e-5)
+    assert accounting.strong_epsilon([200.0], 1e-5) == math.inf
 
 
 @pytest.mark.parametrize("delta", [1e-3, 1e-5, 1e-9])
