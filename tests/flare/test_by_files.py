@@ -38,6 +38,7 @@ VISITS = {
     "regression": 2,
     "network": 4,
     "contrast": 1,
+    "distribution": 1,
     "fusion": 2,
 }
 
