@@ -48,6 +48,7 @@ FILES = {
     "group_desc-cca_eeg.tsv",
     "group_desc-brain_mask.nii.gz",
     "privacy.json",
+    "capeneuro-verify.py",
     "scores.tsv",
     "report.html",
     "config.yaml",

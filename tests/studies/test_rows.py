@@ -263,6 +263,7 @@ def test_all_files_and_no_others(done):
     also = {
         "group_desc-rows_features.tsv",
         "privacy.json",
+        "capeneuro-verify.py",
         "scores.tsv",
         "figures",
         "report.html",
