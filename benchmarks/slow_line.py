@@ -1,12 +1,14 @@
 """A study of whole brains over lines of a given rate: no healthy site is lost.
 
     PYTHONPATH=. .venv/bin/python benchmarks/slow_line.py [bytes a second ...]
+    ... slow_line.py --jobs 1e7          # each release in a job of its own
 
 Three sites as processes over mutual TLS; 60,000 voxels, six directions, two rounds of
 power iteration: answers of some 6 MB. One site's line has each of the rates, default
 100 kB/s and 1 MB/s, both ways, by a proxy between it and the server. Prints whether the
 released arrays are those of one process to the last bit, sites that were left out, the
 seconds that the study took, and what passed the proxy. Needs the extra `federated`.
+With ``--jobs`` a job ends after each release, so that its sites are projected again.
 """
 
 import contextlib
@@ -16,6 +18,7 @@ import socket
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import federation
@@ -63,7 +66,7 @@ def write(root: Path) -> None:
             files.write_features(path, people.items(), layout)
 
 
-def over(root: Path, rate: float) -> list[str]:
+def over(root: Path, rate: float, segment: int) -> list[str]:
     """Run the study with one slow line; a row of the table."""
     with contextlib.chdir(root / "together"):
         study = load.load_study(STUDY)
@@ -76,11 +79,18 @@ def over(root: Path, rate: float) -> list[str]:
     log = root / federation.LOG
     try:
         start = time.monotonic()
-        with contextlib.chdir(root / "aggregator"):
-            options = {"job": "1", "segment": 1000, "timeout": 600.0, "patience": 120.0}
-            parties.write_job(root / "job", load.load_study(STUDY), options)
-            status = site_files.status_file(load.load_study(STUDY)).resolve()
-        federation.submit(root, root / "job", lambda: _is_done(status), 1800.0)
+        state, number = "over", 0
+        while state != "finished":
+            number += 1
+            with contextlib.chdir(root / "aggregator"):
+                options = {"job": str(number), "segment": segment}
+                options |= {"timeout": 600.0, "patience": 120.0}
+                job = root / f"job{number}"
+                parties.write_job(job, load.load_study(STUDY), options)
+                status = site_files.status_file(load.load_study(STUDY)).resolve()
+            done = partial(_is_done, status, str(number))
+            federation.submit(root, job, done, 1800.0)
+            state = json.loads(status.read_text())["state"]
         seconds = time.monotonic() - start
     finally:
         for party in running.values():
@@ -96,21 +106,24 @@ def over(root: Path, rate: float) -> list[str]:
     return [f"{rate:g}", is_equal, str(len(lost)), f"{seconds:.0f}", *megabytes]
 
 
-def _is_done(status: Path) -> bool:
-    """Whether the job has ended; a study that failed ends the benchmark."""
-    content = json.loads(status.read_text()) if status.exists() else {"state": ""}
+def _is_done(status: Path, job: str) -> bool:
+    """Whether a job has ended; a study that failed ends the benchmark."""
+    content = json.loads(status.read_text()) if status.exists() else {"job": ""}
+    if content["job"] != job:
+        return False
     assert content["state"] not in ("failed", "lost"), content
-    return content["state"] == "finished"
+    return content["state"] in ("finished", "over")
 
 
 def main() -> None:
     """Print the table."""
-    rates = [float(rate) for rate in sys.argv[1:]] or [1e5, 1e6]
+    segment = 1 if "--jobs" in sys.argv else 1000
+    rates = [float(x) for x in sys.argv[1:] if x != "--jobs"] or [1e5, 1e6]
     print("bytes/s equal lost seconds up/MB down/MB")
     for rate in rates:
         with tempfile.TemporaryDirectory() as folder:
             write(Path(folder))
-            print(*over(Path(folder), rate), flush=True)
+            print(*over(Path(folder), rate, segment), flush=True)
 
 
 if __name__ == "__main__":

@@ -115,15 +115,32 @@ class Authority:
             Header, signature, body.
         """
         body = pack(message) if body is None else body
+        return self.head(name, task, hashlib.sha256(body).digest()) + body
+
+    def head(self, name: str, task: str, digest: bytes) -> bytes:
+        """Write header and signature of a request to one site.
+
+        Parameters
+        ----------
+        name, task
+            As of :meth:`request`.
+        digest
+            SHA-256 of its body.
+
+        Returns
+        -------
+        bytes
+            What goes before the body.
+        """
         header = HEADER.pack(
             PROTOCOL,
             self.manifest,
             _of_name(name),
             task.encode(),
             NO_SESSION if task == "ping" else self._sessions.get(name, NO_SESSION),
-            hashlib.sha256(body).digest(),
+            digest,
         )
-        return b"".join([header, self._sign.sign(DOMAIN + header), body])
+        return header + self._sign.sign(DOMAIN + header)
 
     def read(self, name: str, request: bytes, sealed: bytes) -> Message:
         """Open the answer to a request; of a ping keep the session.
@@ -133,7 +150,7 @@ class Authority:
         name
             The site that was asked.
         request
-            What :meth:`request` wrote.
+            What :meth:`request` wrote, or its head.
         sealed
             What came back.
 
@@ -150,9 +167,10 @@ class Authority:
         try:
             public = X25519PublicKey.from_public_bytes(sealed[:32])
             box = _box(self._seal.exchange(public), request)
-            raw = box.decrypt(bytes(12), sealed[32:], None)
+            raw = memoryview(box.decrypt(bytes(12), memoryview(sealed)[32:], None))
         except (InvalidTag, ValueError) as error:
             raise ValueError("not an answer to this request") from error
+        del sealed  # of a whole brain it is large
         (length,) = struct.unpack_from("<Q", raw)
         answer = unpack(raw[8 : 8 + length], LARGE)
         if isinstance(answer, dict) and isinstance(answer.get("session"), bytes):
@@ -269,7 +287,7 @@ class Gate:
         except ValueError:
             raise ValueError("form of the message") from None
 
-    def _checked(self, raw: bytes) -> tuple[str, bytes, bytes]:
+    def _checked(self, raw: bytes) -> tuple[str, memoryview, bytes]:
         """Check header and signature; the exchange's name, the body and its digest."""
         start = HEADER.size + SIGNATURE
         if len(raw) < start:
@@ -290,7 +308,7 @@ class Gate:
         # Privacy: nothing of an earlier job is answered again.
         if task != "ping" and session != self._session:
             raise ValueError("request of another session")
-        body = raw[start:]
+        body = memoryview(raw)[start:]
         if len(body) > LIMITS.get(task, SMALL):
             raise ValueError("size of the message")
         if hashlib.sha256(body).digest() != digest:
@@ -318,7 +336,7 @@ class Gate:
 _last_body: list[tuple[bytes, Message]] = []
 
 
-def _unpacked(digest: bytes, body: bytes, limit: int) -> Message:
+def _unpacked(digest: bytes, body: memoryview, limit: int) -> Message:
     """Decode a body whose digest was checked."""
     for last_digest, message in _last_body:
         if last_digest == digest:

@@ -29,12 +29,23 @@ def pack(message: Message) -> bytes:
     TypeError
         If a value is not of a kind that may travel.
     """
+    return b"".join(packed_parts(message))
+
+
+def packed_parts(message: Message) -> list[bytes | np.ndarray]:
+    """Header and buffers of a packed message; arrays are not copied.
+
+    Raises
+    ------
+    TypeError
+        If a value is not of a kind that may travel.
+    """
     buffers: list[bytes | np.ndarray] = []
 
     # Called in the order of the text, in which buffers are read again.
     def encode(value: Any) -> dict[str, Any]:
         if isinstance(value, np.ndarray) and value.dtype.str in DTYPES:
-            # Not copied before the join: of a whole brain a message is large.
+            # Of a whole brain an array is large.
             buffers.append(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
             kind = {"dtype": value.dtype.str, "shape": value.shape}
             return {"~array": len(buffers) - 1, **kind}
@@ -47,10 +58,10 @@ def pack(message: Message) -> bytes:
     content = json.dumps(message, sort_keys=True, default=encode)
     sizes = [len(b) for b in buffers]
     text = f'{{"message": {content}, "sizes": {sizes}}}'.encode()
-    return b"".join([struct.pack("<Q", len(text)), text, *buffers])
+    return [struct.pack("<Q", len(text)) + text, *buffers]
 
 
-def unpack(raw: bytes, limit: int = LARGEST_MESSAGE) -> Message:
+def unpack(raw: bytes | memoryview, limit: int = LARGEST_MESSAGE) -> Message:
     """Read a message of :func:`pack`; arrays are read-only views.
 
     Whoever wrote it, that takes less memory than twice ``limit``, or 8 MiB if that is
@@ -74,7 +85,7 @@ def unpack(raw: bytes, limit: int = LARGEST_MESSAGE) -> Message:
         raise ValueError("not a message") from error
 
 
-def _unpack(raw: bytes, limit: int) -> Message:
+def _unpack(raw: bytes | memoryview, limit: int) -> Message:
     if not 8 <= len(raw) <= limit:
         raise ValueError("message size out of range")
     (length,) = struct.unpack_from("<Q", raw)
@@ -133,4 +144,7 @@ def _cut(view: memoryview, sizes: list[int]) -> Iterator[memoryview]:
 
 def digest(message: Message) -> str:
     """Identity of a message: the same for every site that is asked the same."""
-    return hashlib.sha256(pack(message)).hexdigest()
+    sha = hashlib.sha256()
+    for part in packed_parts(message):
+        sha.update(part)
+    return sha.hexdigest()

@@ -427,6 +427,23 @@ def opens_round(task: str, messages: Mapping[str, Message]) -> bool:
     return task == "advertise" or (task == "release" and not is_last_of_four)
 
 
+def adds_floats(task: str, messages: Mapping[str, Message]) -> bool:
+    """Whether the order matters in which answers to messages are added.
+
+    Parameters
+    ----------
+    task, messages
+        What sites are asked, by name.
+
+    Returns
+    -------
+    bool
+        In exact arms alone: ring integers add up to the same in any order.
+    """
+    requests = [message.get("request", {}) for message in messages.values()]
+    return task == "release" and any(r.get("arm") in EXACT_ARMS for r in requests)
+
+
 def parse(task: Any, message: Any) -> Any:
     """Read the message of a task, or refuse it.
 

@@ -19,7 +19,7 @@ from typing import Self
 import numpy as np
 
 from capeneuro.federation import durable_files
-from capeneuro.federation.messages import Message, pack, unpack
+from capeneuro.federation.messages import Message, digest, pack, unpack
 from capeneuro.federation.requests import (
     Answer,
     Boxes,
@@ -335,14 +335,17 @@ def _release(
         answer = Answer.model_validate(reply)
         arrays = {k: x for k, x in answer.message.items() if isinstance(x, np.ndarray)}
         if not request.is_exact:
-            statement = signing.of_answer(request.context, name, pack(arrays))
+            statement = signing.of_answer(request.context, name, digest(arrays))
             _check(signing.is_signed(public[name], answer.signature, statement))
         _check(arrays.keys() == parts)
         size = next(iter((sums or arrays).values())).size
         _check(all(x.dtype.str == dtype for x in arrays.values()))
         _check(all(x.shape == (size,) for x in arrays.values()))
         for part, x in arrays.items():
-            sums[part] = sums[part] + x if part in sums else x
+            if part in sums:
+                sums[part] += x  # in place: of a whole brain it is large
+            else:
+                sums[part] = x.copy()  # the site's other numbers are freed
 
     t = request.survivor_threshold
     survivors = ask_enough(federation, t, "release", messages, add)

@@ -861,7 +861,8 @@ class Site:
 
     def _signed(self, request: Request, answer: Answer) -> bytes:
         """Pack an answer with its signature, by which a change on the way shows."""
-        statement = signing.of_answer(request.context, self.name, pack(answer.message))
+        answer_digest = digest(answer.message)
+        statement = signing.of_answer(request.context, self.name, answer_digest)
         signature = self._ledger.key.sign(statement)
         return pack({**answer.message, "signature": signature})
 

@@ -24,6 +24,10 @@ site_status
     What a site's operator sees while a study runs.
 parts
     Long messages in parts, for slow lines.
+named_arrays
+    Large arrays of requests, which travel once to each site.
+progress
+    How far a long message is.
 heartbeat
     Who is there: beats between the processes of a job.
 client

@@ -93,6 +93,14 @@ class AnsweringSite:
         self._made_from = files.Features(Path(path)).made_from
         self._standing = Standing(study, sites[name], self._manifest.root)
 
+    def show_passing(self, words: str) -> None:
+        """Show the operator how far a long message is; empty: none is passing."""
+        if self._standing is not None:
+            try:
+                self._standing.passing(words)
+            except Exception:  # what the operator sees is no part of the answer
+                logger.exception("the site's page")
+
     def _room(self, task: str, message: Message) -> int:
         return SMALL_ROOM if self._site is None else self._site.room(task, message)
 

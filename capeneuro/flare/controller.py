@@ -21,7 +21,7 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from functools import partial
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, NamedTuple
 
 from nvflare.apis.event_type import EventType
 from nvflare.apis.executor import Executor
@@ -33,19 +33,21 @@ from nvflare.apis.signal import Signal
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 from threadpoolctl import threadpool_limits
 
-from capeneuro import __version__
+from capeneuro import __version__, machine
 from capeneuro.config import components, errors, load
 from capeneuro.data import files
 from capeneuro.federation.envelope import Authority
 from capeneuro.federation.messages import Message
-from capeneuro.federation.requests import EXACT_ARMS, opens_round
+from capeneuro.federation.requests import EXACT_ARMS, adds_floats, opens_round
 from capeneuro.federation.rounds import RoundFailed, RoundVoid
 from capeneuro.federation.site import Site
 from capeneuro.federation.transport import Replies, sort_reply
 from capeneuro.flare import joining, running, site_status
 from capeneuro.flare.answering import AnsweringSite
 from capeneuro.flare.heartbeat import Presence
-from capeneuro.flare.parts import Line, PartedAnswers
+from capeneuro.flare.named_arrays import Body, KeptArrays, cut
+from capeneuro.flare.parts import LEAST, MOST, Assembly, Line, PartedAnswers
+from capeneuro.flare.progress import SHOWN, Progress
 from capeneuro.studies import flow, registry
 from capeneuro.studies import sites as site_files
 from capeneuro.studies.timecourse_features import made_from
@@ -55,6 +57,11 @@ TOPIC, BEAT = "capeneuro", "capeneuro.beat"
 ROUND, PING, GRACE = 600.0, 5.0, 10.0
 # Seconds without anything of a part of a message, after which its site is lost.
 STALL = 60.0
+# Bytes of answers on their way that are in memory, of all sites; beyond that they are
+# in files. Bytes of parts that are under way at the same time.
+IN_MEMORY, UNDER_WAY = 2**26, 2**26
+# Where a site keeps large arrays of requests, in its folder of the study.
+KEPT_ARRAYS = "requests"
 # Seconds within which a site that was away must have been heard of.
 BEATS = 5.0
 LATE, NOT_RUNNING = "no answer in time", "does not run this study"
@@ -63,6 +70,18 @@ LATE, NOT_RUNNING = "no answer in time", "does not run this study"
 ASK, LOOK = 5.0, 0.2
 ABORT = FLContextKey.RUN_ABORT_SIGNAL
 logger = logging.getLogger("capeneuro.flare.controller")
+
+
+class _Sealed(NamedTuple):
+    """An answer that has arrived and was not opened yet."""
+
+    head: bytes
+    """Of the request."""
+    content: IO[bytes]
+    size: int
+    """Of the request [bytes]."""
+    seconds: float
+    """Since the request."""
 
 
 class FlareFederation:
@@ -85,6 +104,15 @@ class FlareFederation:
         Called before each request with what is asked and the messages.
     authority
         Who asks: signs requests, reads answers.
+    moved
+        Called while long messages pass, not more often than every few seconds.
+    folder
+        Of files of answers that arrive; None: the system's for temporary files.
+
+    Notes
+    -----
+    Memory does not grow with the number of sites: all are sent the same packed request,
+    long answers are put together in files, opened one at a time, and folded.
     """
 
     def __init__(
@@ -94,14 +122,26 @@ class FlareFederation:
         authority: Authority,
         timeout: float = ROUND,
         before: Callable[[str, Mapping[str, Message]], None] = lambda *_: None,
+        moved: Callable[[], None] = lambda: None,
+        folder: Path | None = None,
     ) -> None:
         self.names = names
         self.left_out: set[str] = set()
         self.away: dict[str, str] = {}  # since they last answered, and why
         self.heard: dict[str, float] = {}  # when these were heard of last, seconds
         self.presence = Presence(names, self._beats)
-        self._lines = {name: Line(partial(_note_part, name)) for name in names}
-        self._projection: Mapping[str, Message] = {}  # the last that sites were sent
+        self._progress = {name: Progress() for name in names}
+        self._moved, self._last_moved = moved, 0.0
+        most = min(MOST, max(LEAST, UNDER_WAY // len(names)))
+        self._lines = {
+            name: Line(
+                Assembly(IN_MEMORY // len(names), folder),
+                most,
+                partial(self._note_part, name),
+            )
+            for name in names
+        }
+        self._projection: dict[str, Body] = {}  # the last that sites were sent
         self._engine, self._authority = engine, authority
         self._timeout = timeout
         self._before, self._last_asked = before, 0.0
@@ -113,23 +153,28 @@ class FlareFederation:
         timeout: float | None = None,
         fold: Callable[[str, Message], None] | None = None,
     ) -> Replies:
-        """Ask the named sites; answers are folded as they arrive, one at a time."""
+        """Ask the named sites; answers are opened and folded as they arrive, in turn.
+
+        Where they are sums of floats, in the order asked: so they add up to the same.
+        """
         if opens_round(task, messages):
             self._admit_again()
         self._before(task, messages)
+        bodies = _cut_once(messages)
         if task == "project":
-            self._projection = messages
+            self._projection = bodies
         replies, arrived = Replies(), Replies()
         present_names = [name for name in messages if name not in self.left_out]
         with ThreadPoolExecutor(max(1, len(present_names))) as pool:
             seconds = self._timeout if timeout is None else timeout
             calls = {
-                pool.submit(self._ask_site, name, task, messages[name], seconds): name
+                pool.submit(self._exchange, name, task, bodies[name], seconds): name
                 for name in present_names
             }
-            for call in as_completed(calls):
-                # Freed here: large answers of many sites are never held at once.
-                sort_reply(arrived, calls.pop(call), call.result(), fold)
+            is_ordered = adds_floats(task, messages)
+            for call in list(calls) if is_ordered else as_completed(calls):
+                name = calls.pop(call)
+                sort_reply(arrived, name, self._opened(name, task, call.result()), fold)
         for name in messages:  # in the order asked, whatever the order of arrival
             if name in arrived.ok:
                 replies.ok[name] = arrived.ok[name]
@@ -148,10 +193,10 @@ class FlareFederation:
             late = self.away.get(name) in (f"lost: {LATE}", f"lost: {NOT_RUNNING}")
             if late or self.presence.since(name) > BEATS * self.presence.pace:
                 continue
-            message = self._projection.get(name)
-            if message is not None:
-                reply = self._ask_site(name, "project", message, self._timeout)
-                if "error" in reply:
+            body = self._projection.get(name)
+            if body is not None:
+                answer = self._exchange(name, "project", body, self._timeout)
+                if "error" in self._opened(name, "project", answer):
                     continue
             self.left_out.discard(name)
 
@@ -160,11 +205,13 @@ class FlareFederation:
         if time.monotonic() - self._last_asked < ASK:
             return False
         self._last_asked = time.monotonic()
-        return any(
-            "error" not in self._ask_site(name, "ping", greeting, PING)
-            for name in sorted(self.left_out)
-            if self.away.get(name) == f"lost: {NOT_RUNNING}"
-        )
+        body = cut(greeting)
+        for name in sorted(self.left_out):
+            if self.away.get(name) == f"lost: {NOT_RUNNING}":
+                answer = self._exchange(name, "ping", body, PING)
+                if "error" not in self._opened(name, "ping", answer):
+                    return True
+        return False
 
     def _beats(self, name: str, seconds: float) -> bool:
         """Whether a site's process answers; never raises."""
@@ -203,7 +250,8 @@ class FlareFederation:
         """Send one part of a message to a site; return the fields of its reply.
 
         A part on which the site does not work is sent again, until nothing has come of
-        it for :data:`STALL` seconds.
+        it for :data:`STALL` seconds, also where the site seems to be gone: what is cut
+        is mostly its line.
 
         Raises
         ------
@@ -221,12 +269,17 @@ class FlareFederation:
         while True:
             request, end = Shareable(), Signal()
             request.update(fields)
-            code, reply = self.presence.wait(
-                name,
-                seconds + GRACE,
-                partial(self._send, name, TOPIC, request, seconds, end),
-                partial(end.trigger, True),
-            )
+            try:
+                code, reply = self.presence.wait(
+                    name,
+                    seconds + GRACE,
+                    partial(self._send, name, TOPIC, request, seconds, end),
+                    partial(end.trigger, True),
+                )
+            except ConnectionError:
+                if time.monotonic() >= last_try:
+                    raise
+                code = None
             if code == ReturnCode.OK:
                 return reply
             if code == ReturnCode.SERVICE_UNAVAILABLE:
@@ -238,16 +291,23 @@ class FlareFederation:
                 raise TimeoutError(name)
             raise RuntimeError(f"{name}: {code}")
 
-    def _ask_site(
-        self, name: str, task: str, message: Message, timeout: float
-    ) -> Message:
-        """Ask one site; whatever happens becomes an answer or an error code."""
+    def _exchange(
+        self, name: str, task: str, body: Body, timeout: float
+    ) -> _Sealed | Message:
+        """Ask one site; return its sealed answer, or an error code.
+
+        Raises
+        ------
+        OSError
+            If the disk for answers is full.
+        """
         start = time.perf_counter()
-        signed = self._authority.request(name, task, message)
+        head = self._authority.head(name, task, body.digest)
         send = partial(self._send_part, name, timeout)
-        why = "no connection"
         try:
-            answer = self._lines[name].exchange(signed, send)
+            answer = self._lines[name].exchange(head, body, send)
+            size, seconds = len(head) + body.size, time.perf_counter() - start
+            return _Sealed(head, answer, size, seconds)
         except ValueError:
             logger.exception("the answer of %s is malformed", name)
             return {"error": "failed", "rule": "malformed answer"}
@@ -257,32 +317,56 @@ class FlareFederation:
             why = LATE
         except LookupError:
             why = NOT_RUNNING
-        except Exception:
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno in machine.FULL:
+                raise
             logger.exception("asking %s failed", name)
-        else:
-            why = ""
-        if why:
-            self.left_out.add(name)
-            return {"error": "lost", "rule": why}
+            why = "no connection"
+        self.left_out.add(name)
+        return {"error": "lost", "rule": why}
+
+    def _opened(self, name: str, task: str, answer: _Sealed | Message) -> Message:
+        """Open a site's answer; one that is malformed becomes an error code."""
+        if not isinstance(answer, _Sealed):
+            return answer
+        head, content, n_sent, seconds = answer
         try:
-            seconds = time.perf_counter() - start
+            n_back = content.seek(0, os.SEEK_END)
+            content.seek(0)
             logger.info(
-                "%s %s: %d bytes, %d back, %.4f s",
-                task,
-                name,
-                len(signed),
-                len(answer),
-                seconds,
+                "%s %s: %d bytes, %d back, %.4f s", task, name, n_sent, n_back, seconds
             )
-            return _checked(self._authority.read(name, signed, answer))
+            with content:
+                return _checked(self._authority.read(name, head, content.read()))
         except Exception:
             logger.exception("the answer of %s is malformed", name)
             return {"error": "failed", "rule": "malformed answer"}
 
+    def _note_part(self, name: str, way: str, passed: int, size: int) -> None:
+        """Note how much of a long message has passed."""
+        is_news = self._progress[name].note(f"{way} {name}", passed, size)
+        if is_news and time.monotonic() - self._last_moved >= SHOWN:
+            self._last_moved = time.monotonic()
+            self._moved()
 
-def _note_part(name: str, passed: int, size: int) -> None:
-    """Log how much of a long message has passed."""
-    logger.info("%s: %d of %d bytes", name, passed, size)
+    @property
+    def passing(self) -> str:
+        """The long message that takes longest, and how many others are under way."""
+        under_way = [p for p in self._progress.values() if p.seconds_left]
+        if not under_way:
+            return ""
+        slowest = max(under_way, key=lambda progress: progress.seconds_left)
+        more = len(under_way) - 1
+        return slowest.in_words + (f"; {more} other sites" if more else "")
+
+
+def _cut_once(messages: Mapping[str, Message]) -> dict[str, Body]:
+    """Pack messages for sending; what several sites are asked, once for all of them."""
+    bodies: dict[int, Body] = {}
+    for message in messages.values():
+        if id(message) not in bodies:
+            bodies[id(message)] = cut(message)
+    return {name: bodies[id(message)] for name, message in messages.items()}
 
 
 def _own_study(run: running.Run) -> components.ComponentsConfig:
@@ -373,6 +457,8 @@ class StudyController(Controller):
         self._left_out: set[str] = set()
         self._heard: dict[str, float] = {}
         self._has_come = lambda: False
+        self._federation: FlareFederation | None = None
+        self._telling = threading.Lock()
 
     def start_controller(self, fl_ctx: FLContext) -> None:
         """FLARE asks for this method; there is nothing to start."""
@@ -423,8 +509,15 @@ class StudyController(Controller):
         authority, self._approvals = joining.authority(study.full_study)
         self._made_from = made_from(study)
         federation = FlareFederation(
-            self._engine, names, authority, self._timeout, self._before_asking
+            self._engine,
+            names,
+            authority,
+            self._timeout,
+            self._before_asking,
+            self._tell_position,
+            self._status.parent,
         )
+        self._federation = federation
         self._away, self._left_out = federation.away, federation.left_out
         self._heard = federation.heard
         self._has_come = lambda: federation.has_come(self._greeting())
@@ -485,6 +578,10 @@ class StudyController(Controller):
             self._n_released += 1
             request = next(iter(messages.values()))["request"]
             self._at = [request["query"], request["round"]]
+        self._tell_position()
+
+    def _tell_position(self) -> None:
+        """Tell how far the study is, and the messages on their way."""
         self._tell("running", position=[*self._at, self._n_asked])
 
     def _end_for_sites(self) -> None:
@@ -504,7 +601,9 @@ class StudyController(Controller):
         content = {"job": self._job, "state": state, "lost": lost or [], "at": position}
         content |= {"exit": outcome[0], "lines": outcome[1], "away": self._away}
         content |= {"heard": self._heard}
-        files.write_json(self._status, content)
+        content["passing"] = self._federation.passing if self._federation else ""
+        with self._telling:  # also by threads that wait for a site
+            files.write_json(self._status, content)
 
 
 # --- at a site, in the job process of FLARE's client ---------------------------------
@@ -528,7 +627,8 @@ class SiteExecutor(Executor):
         self._timed = False
         self._clock = (0.0, 0.0)  # when the answer was begun, and its quantum
         self._origin = "nobody"
-        self._parts = PartedAnswers(self._answer)
+        self._progress = Progress()
+        self._parts: PartedAnswers | None = None
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Answer from the start of a job on, once the study runs here."""
@@ -563,6 +663,8 @@ class SiteExecutor(Executor):
             )
             sites = site_files.load_sites(study)
             self._timed = site_files.times_tell(study, sites[name])
+            kept = KeptArrays(study.private(name) / KEPT_ARRAYS)
+            self._parts = PartedAnswers(self._answer, kept, self._note_part)
             self._answering.open()
         except Exception:  # Privacy: the text stays in the site's log.
             logger.exception("the site cannot be opened")
@@ -585,7 +687,9 @@ class SiteExecutor(Executor):
             if not self._is_on():
                 return make_reply(ReturnCode.SERVICE_UNAVAILABLE)
             self._clock, self._origin = (0.0, 0.0), _origin(fl_ctx)
-            reply.update(self._parts.reply(request))
+            # Without a manifest there is nobody to answer to, or to seal for.
+            parts = self._parts
+            reply.update({"answer": b""} if parts is None else parts.reply(request))
             start, quantum = self._clock
             if quantum:
                 # Privacy: how long it took would tell how much somebody has; so would
@@ -602,10 +706,12 @@ class SiteExecutor(Executor):
 
     def _answer(self, raw: bytes) -> bytes:
         """Answer a whole request."""
-        # Without a manifest there is nobody to answer to, or to seal for.
-        if self._answering is None:
-            return b""
         return self._answering.gate.answer(raw, self._origin)
+
+    def _note_part(self, way: str, passed: int, size: int) -> None:
+        """Show the site's operator how much of a long message has passed."""
+        if self._progress.note(way, passed, size) or passed == size:
+            self._answering.show_passing(self._progress.in_words)
 
     def _start_clock(self, site: Site, task: str, message: Message) -> None:
         """Note when an answer is begun whose time would tell something."""

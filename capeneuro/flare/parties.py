@@ -209,6 +209,8 @@ def _tell(
     for number, line in status["lines"]:
         if number > last_number:
             say(line)
+    if status["passing"] and (before is None or status["passing"] != before["passing"]):
+        say(status["passing"])
     path = site_status.write_page(study, name, status)
     if before is None:
         say(f"how it stands, for a browser: {path}")
@@ -295,7 +297,7 @@ class _Drive:
         self._missing: set[str] = set()
         self._away: dict[str, str] = {}
         self._heard: dict[str, float] = {}  # of those away, when they were last
-        self._looked = 0.0
+        self._looked, self._passing = 0.0, ""
 
     def run(self, patience: float) -> int:
         """Submit jobs until one finishes the study, fails, or nothing moves."""
@@ -438,6 +440,10 @@ class _Drive:
         for name in sorted(self._away.keys() - away.keys()):
             bar.write(f"{name}: is back")
         self._away = away
+        passing = status.get("passing", "")
+        if passing and passing != self._passing:
+            bar.write(passing)
+        self._passing = passing
         if status["state"] != "running":
             return
         self._moved()

@@ -36,6 +36,7 @@ class Standing:
         self._study, self._site, self._lineage = study, site, lineage
         self._book = site_files.open_ledger(site)  # which reads each line once
         self._status: dict[str, Any] = {"state": "waiting", "round": "", "away": []}
+        self._status |= {"passing": ""}
         before = read(study, site.name)
         self._status |= {"lines": before["lines"] if before else []}
         self._roster: list[str] = []
@@ -61,6 +62,12 @@ class Standing:
         else:
             return
         self._write()
+
+    def passing(self, words: str) -> None:
+        """Note how far a long message is."""
+        if words != self._status["passing"]:
+            self._status |= {"passing": words}
+            files.write_json(_file(self._study, self._site.name), self._status)
 
     def finished(self) -> None:
         """Note that the aggregator has all that the study asked for."""

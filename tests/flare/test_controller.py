@@ -27,7 +27,9 @@ from capeneuro.federation.envelope import HEADER, ROOM, SIGNATURE, Authority, Ga
 from capeneuro.federation.messages import pack, unpack
 from capeneuro.flare import answering, controller, daemon, kit, running
 from capeneuro.flare.answering import AnsweringSite
+from capeneuro.flare.named_arrays import KeptArrays
 from capeneuro.flare.parties import ENDED, write_job
+from capeneuro.flare.parts import PartedAnswers
 
 NAMES = ("a", "b", "c")
 
@@ -166,9 +168,10 @@ def test_every_request_has_a_timeout():
 
 
 @pytest.fixture
-def executor() -> controller.SiteExecutor:
+def executor(tmp_path) -> controller.SiteExecutor:
     made = controller.SiteExecutor("")
     made._is_on = lambda: True
+    made._parts = PartedAnswers(made._answer, KeptArrays(tmp_path))
     made._answering = AnsweringSite(None, "a", Approved(), True)
     made._answering._site = SimpleNamespace(
         answer=lambda what, message: {"what": what}, room=lambda *_: ROOM
@@ -261,7 +264,7 @@ def test_a_site_without_its_files_says_so(monkeypatch, tmp_path):
         refused = made._handle("", Shareable(), None)
         assert refused.get_return_code() == ReturnCode.SERVICE_UNAVAILABLE
         let_in()
-        told_without_files(made)
+        told_without_files(made, tmp_path)
     # Once the command has ended, nothing leaves any more.
     request = Shareable()
     request["message"] = AUTHORITY.request("a", "ping", ping())
@@ -270,9 +273,10 @@ def test_a_site_without_its_files_says_so(monkeypatch, tmp_path):
     assert "answer" not in refused
 
 
-def told_without_files(made: controller.SiteExecutor) -> None:
+def told_without_files(made: controller.SiteExecutor, tmp_path: Path) -> None:
     assert told(made, AUTHORITY.request("a", "ping", ping())) == b""
     made._answering = AnsweringSite(None, "a", Approved(), True)
+    made._parts = PartedAnswers(made._answer, KeptArrays(tmp_path))
     assert handle(made, "ping", **ping())["rule"] == "files of the site"
     assert handle(made, "describe")["rule"] == "request of another session"
 

@@ -5,8 +5,10 @@ import hashlib
 import numpy as np
 import pytest
 
+from capeneuro.federation.messages import pack
 from capeneuro.flare import parts
-from capeneuro.flare.parts import Line, Part, PartedAnswers
+from capeneuro.flare.named_arrays import Body, KeptArrays, cut
+from capeneuro.flare.parts import Assembly, Line, Part, PartedAnswers
 
 REQUEST = np.random.default_rng(1).bytes(300_000)
 ANSWER = np.random.default_rng(2).bytes(1_000_000)
@@ -34,64 +36,80 @@ class Wire:
         return reply
 
 
-def answering(log: list[bytes] | None = None) -> PartedAnswers:
-    def answer(message: bytes) -> bytes:
-        if log is not None:
-            log.append(message)
-        return ANSWER if message == REQUEST else message[::-1]
+@pytest.fixture
+def answering(tmp_path):
+    def make(log: list[bytes] | None = None, folder: str = "kept") -> PartedAnswers:
+        def answer(message: bytes) -> bytes:
+            if log is not None:
+                log.append(message)
+            return ANSWER if message == REQUEST else message[::-1]
 
-    return PartedAnswers(answer)
+        return PartedAnswers(answer, KeptArrays(tmp_path / folder))
+
+    return make
+
+
+def body(content: bytes) -> Body:
+    return Body(hashlib.sha256(content).digest(), content, (), {})
+
+
+def line(clock=lambda: 0.0, **options) -> Line:
+    return Line(Assembly(2**17), clock=clock, **options)
+
+
+def exchange(on: Line, content: bytes, send) -> bytes:
+    with on.exchange(b"", body(content), send) as answer:
+        return answer.read()
 
 
 @pytest.mark.parametrize("rate", [2e3, 1e5, 1e6, 1e9])
-def test_a_message_arrives_whole_over_any_line(rate):
+def test_a_message_arrives_whole_over_any_line(answering, rate):
     log: list[bytes] = []
     wire = Wire(answering(log), rate)
-    line = Line(clock=wire.clock)
-    assert line.exchange(REQUEST, wire.send) == ANSWER
+    own = line(wire.clock)
+    assert exchange(own, REQUEST, wire.send) == ANSWER
     assert log == [REQUEST]
-    assert line.exchange(b"short", wire.send) == b"trohs"
+    assert exchange(own, b"short", wire.send) == b"trohs"
     # No beat waits for more than the first part or two parts of a second.
     assert wire.longest <= max(2.5 * parts.FIRST, rate)
 
 
-def test_short_messages_are_one_exchange_as_they_are():
+def test_short_messages_are_one_exchange_as_they_are(answering):
     wire = Wire(answering())
     assert wire.site.reply({"message": b"abc"}) == {"answer": b"cba"}
-    assert Line(clock=wire.clock).exchange(b"abc", wire.send) == b"cba"
+    assert exchange(line(), b"abc", wire.send) == b"cba"
     assert wire.n_sent == 1
 
 
-def test_after_a_break_it_goes_on_where_it_was():
+def test_after_a_break_it_goes_on_where_it_was(answering):
     whole = Wire(answering())
-    Line(clock=whole.clock).exchange(REQUEST, whole.send)
+    exchange(line(whole.clock), REQUEST, whole.send)
     for broken in range(2, whole.n_sent + 1):
         log: list[bytes] = []
         wire = Wire(answering(log))
         wire.breaks = {broken}
-        line = Line(clock=wire.clock)
+        own = line(wire.clock)
         with pytest.raises(ConnectionError):
-            line.exchange(REQUEST, wire.send)
-        assert line.exchange(REQUEST, wire.send) == ANSWER
+            exchange(own, REQUEST, wire.send)
+        assert exchange(own, REQUEST, wire.send) == ANSWER
         assert set(log) == {REQUEST}
         # The request may have passed twice; what had come of the answer did not.
         n_bytes = len(ANSWER) + 2 * len(REQUEST) + 3 * parts.MOST / 16
         assert wire.now * wire.rate < n_bytes
 
 
-def test_a_restarted_site_is_asked_from_the_beginning():
+def test_a_restarted_site_is_asked_from_the_beginning(answering):
     wire = Wire(answering())
-    line = Line(clock=wire.clock)
+    own = line(wire.clock)
     wire.breaks = {8}
     with pytest.raises(ConnectionError):
-        line.exchange(REQUEST, wire.send)
+        exchange(own, REQUEST, wire.send)
     wire.site = answering()
-    assert line.exchange(REQUEST, wire.send) == ANSWER
+    assert exchange(own, REQUEST, wire.send) == ANSWER
 
 
-def test_parts_of_another_message_are_noticed():
-    site = answering()
-    line = Line()
+def test_parts_of_another_message_are_noticed(answering):
+    site, own = answering(), line()
 
     def send(fields, works):
         reply = dict(site.reply(fields))
@@ -99,9 +117,9 @@ def test_parts_of_another_message_are_noticed():
             reply["digest"] = DIGEST
         return reply
 
-    line.exchange(b"short", send)
+    exchange(own, b"short", send)
     with pytest.raises(ValueError, match="parts of another answer"):
-        line.exchange(REQUEST, send)
+        exchange(own, REQUEST, send)
 
 
 DIGEST = hashlib.sha256(REQUEST).digest()
@@ -119,12 +137,13 @@ ODD = [
 
 
 @pytest.mark.parametrize("fields", ODD)
-def test_odd_fields_get_nothing(fields):
+def test_odd_fields_get_nothing(answering, fields):
     assert answering().reply(fields) == {"answer": b""}
 
 
-def test_an_assembly_holds_one_message_and_checks_it():
-    assembly = parts.Assembly()
+@pytest.mark.parametrize("in_memory", [1, 2**20])
+def test_an_assembly_holds_one_message_and_checks_it(in_memory, tmp_path):
+    assembly = parts.Assembly(in_memory, tmp_path)
     assert assembly.add(Part(0, b"ab", 4, DIGEST)) is None
     assert assembly.add(Part(3, b"d", 4, DIGEST)) is None  # out of order
     assert assembly.length(DIGEST) == 2
@@ -132,4 +151,36 @@ def test_an_assembly_holds_one_message_and_checks_it():
     assert assembly.length(DIGEST) == 0
     digest = hashlib.sha256(b"abcd").digest()
     assert assembly.add(Part(0, b"ab", 4, digest)) is None
-    assert assembly.add(Part(2, b"cd", 4, digest)) == b"abcd"
+    with assembly.add(Part(2, b"cd", 4, digest)) as message:
+        assert message.read() == b"abcd"
+    assert not list(tmp_path.iterdir())
+
+
+# --- large arrays travel once --------------------------------------------------------
+
+DIRECTIONS = np.random.default_rng(3).standard_normal((20_000, 2))
+MASK = np.arange(50_000, dtype="<i8")
+
+
+def message(number: int) -> dict:
+    return {"Q": DIRECTIONS, "mask": MASK, "round": number, "key": bytes(70_000)}
+
+
+def test_an_array_travels_once_and_the_gate_sees_all_bytes(answering, tmp_path):
+    log: list[bytes] = []
+    wire, own = Wire(answering(log)), line()
+    passed = []
+    for i in range(3):
+        before = wire.now * wire.rate
+        own.exchange(b"head", cut(message(i)), wire.send).close()
+        passed.append(wire.now * wire.rate - before - 2 * 70_000)
+        assert log[i] == b"head" + pack(message(i))
+    n_arrays = DIRECTIONS.nbytes + MASK.nbytes
+    assert passed[0] > n_arrays > 100 * max(passed[1:]) - 100 * n_arrays
+    # As in the next job: a new process and a new line.
+    wire, own = Wire(answering(log)), line()
+    own.exchange(b"head", cut(message(9)), wire.send).close()
+    assert log[-1] == b"head" + pack(message(9))
+    files = list((tmp_path / "kept").iterdir())
+    assert len(files) == 2
+    assert {f.stat().st_mode & 0o777 for f in files} == {0o600}

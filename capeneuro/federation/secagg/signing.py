@@ -95,8 +95,8 @@ def of_description(agreed: str, name: str, described: bytes) -> bytes:
     return b"capeneuro roster\0" + digest + name.encode() + b"\0" + described
 
 
-def of_answer(context: bytes, name: str, answer: bytes) -> bytes:
-    """A site answers a request with these bytes.
+def of_answer(context: bytes, name: str, answer: str) -> bytes:
+    """A site answers a request with a message of this digest.
 
     Parameters
     ----------
@@ -105,14 +105,14 @@ def of_answer(context: bytes, name: str, answer: bytes) -> bytes:
     name
         The site's.
     answer
-        The packed answer without its signature.
+        Digest of the answer without its signature, in hexadecimal.
 
     Returns
     -------
     bytes
         The statement to sign.
     """
-    digest = hashlib.sha256(answer).digest()
+    digest = bytes.fromhex(answer)
     return b"capeneuro answer\0" + context + name.encode() + b"\0" + digest
 
 
