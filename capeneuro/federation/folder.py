@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from capeneuro.federation.envelope import LARGE, Authority
 from capeneuro.federation.messages import Message, pack
+from capeneuro.federation.rounds import some
 from capeneuro.federation.transport import Replies, sort_reply
 
 # Names of all that may be in a zip.
@@ -49,7 +50,7 @@ class Waiting(Exception):
     def __init__(self, visit: str, missing: Sequence[str], n_asked: int) -> None:
         self.visit, self.missing, self.n_asked = visit, list(missing), n_asked
         super().__init__(
-            f"waiting for {len(missing)} of {n_asked} sites: {', '.join(missing)}"
+            f"waiting for {len(missing)} of {n_asked} sites: {some(missing)}"
         )
 
 

@@ -8,7 +8,7 @@ buffer once, in order.
 import hashlib
 import json
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -105,33 +105,30 @@ def _unpack(raw: bytes | memoryview, limit: int) -> Message:
             raise ValueError("buffers out of order")
         return buffer
 
-    message = _decoded(message, take)
+    def decode(value: Any) -> Any:
+        # In place: a copy would take as much again.
+        if isinstance(value, list):
+            value[:] = map(decode, value)
+        if not isinstance(value, dict):
+            return value
+        if "~array" in value:
+            if value["dtype"] not in DTYPES:
+                raise ValueError("array type not allowed")
+            if not _are_counts(value["shape"]):
+                raise ValueError("array shape not allowed")
+            array = np.frombuffer(take(value["~array"]), dtype=value["dtype"])
+            return array.reshape(value["shape"])
+        if "~bytes" in value:
+            return bytes(take(value["~bytes"]))
+        for key in value:
+            value[key] = decode(value[key])
+        return value
+
+    message = decode(message)
+    decode = None  # as it calls itself, it would hold the message for long
     if not isinstance(message, dict) or next(buffers, None) is not None:
         raise ValueError("not a message")
     return message
-
-
-def _decoded(value: Any, take: Callable[[Any], memoryview]) -> Any:
-    """Put buffers in their places, in place: a copy would take as much again.
-
-    It is no inner function: one that calls itself would hold the message for long.
-    """
-    if isinstance(value, list):
-        value[:] = [_decoded(item, take) for item in value]
-    if not isinstance(value, dict):
-        return value
-    if "~array" in value:
-        if value["dtype"] not in DTYPES:
-            raise ValueError("array type not allowed")
-        if not _are_counts(value["shape"]):
-            raise ValueError("array shape not allowed")
-        array = np.frombuffer(take(value["~array"]), dtype=value["dtype"])
-        return array.reshape(value["shape"])
-    if "~bytes" in value:
-        return bytes(take(value["~bytes"]))
-    for key in value:
-        value[key] = _decoded(value[key], take)
-    return value
 
 
 def _are_counts(numbers: Any) -> bool:

@@ -11,7 +11,7 @@ survivors. A round that cannot be finished any more is void: it stays charged, a
 another attempt is another release.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
@@ -54,12 +54,12 @@ class RoundFailed(Exception):
             names.setdefault(why, []).append(name)
         parts = [f"{name}: {why}" for name, why in lost.items()]
         if len(names) < len(lost) > MOST_NAMED:  # the same of many is said once
-            parts = [f"{_some(same)}: {why}" for why, same in names.items()]
+            parts = [f"{some(same)}: {why}" for why, same in names.items()]
         super().__init__("; ".join(parts))
 
 
-def _some(names: list[str]) -> str:
-    """Names of sites, the first of many with the number of the others."""
+def some(names: Sequence[str]) -> str:
+    """Names of sites in a line, the first of many with the number of the others."""
     more = len(names) - MOST_NAMED
     listed = ", ".join(names[:MOST_NAMED])
     return f"{listed} and {more} more" if more > 0 else listed

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from capeneuro import __version__
-from capeneuro.config.errors import ConfigError
+from capeneuro.config.errors import ConfigError, some
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import StudyConfig
 from capeneuro.data import files
@@ -483,7 +483,7 @@ def give_up(study: StudyConfig, name: str, reason: str) -> None:
     """
     gone = site_files.gone(study)
     if name not in study.site_names:
-        names = ", ".join(study.site_names)
+        names = some(study.site_names)
         raise ConfigError(f"--gone: must be one of {names}, got {name!r}")
     if not reason.strip():
         raise ConfigError("--reason: must say why the site is given up; add it")
@@ -570,7 +570,7 @@ def authority(study: StudyConfig) -> tuple[Authority, dict[str, bytes]]:
     missing = manifest.missing(approvals)
     if missing and study.federation != "files":
         raise ConfigError(
-            f"{path}: not approved by {', '.join(missing)}; collect: capeneuro "
+            f"{path}: not approved by {some(missing)}; collect: capeneuro "
             "federation approvals STUDY APPROVAL..."
         )
     if not KEY.exists():

@@ -22,7 +22,7 @@ from typing import Any
 from tqdm import tqdm
 
 from capeneuro.config import load
-from capeneuro.config.errors import ConfigError
+from capeneuro.config.errors import ConfigError, some
 from capeneuro.config.study import StudyConfig
 from capeneuro.data import files
 from capeneuro.flare import joining, kit, reach, running, site_status
@@ -114,7 +114,7 @@ def site(
     if name not in sites:
         everyone = site_files.names(study, sites)
         raise ConfigError(
-            f"--site: must be one of {', '.join(everyone)} and its file must be here, "
+            f"--site: must be one of {some(everyone)} and its file must be here, "
             f"got {name!r}"
         )
     kit.require(kit_folder, "site", name)
@@ -326,7 +326,7 @@ class _Drive:
             self._missing = set(status.get("lost", ()))
             why = "; ".join(status["lines"]) or "end of the segment"
             print(f"{why}; going on", flush=True)
-        missing = ", ".join(sorted(self._missing))
+        missing = some(sorted(self._missing))
         text = f"missing sites: {missing}" if missing else why
         needed = site_files.n_needed(self._study)
         if missing and needed > self._study.survivor_threshold:
@@ -434,11 +434,16 @@ class _Drive:
         """Show the round, and the sites that are away with the reason."""
         away = status.get("away", {})
         self._heard = status.get("heard", {})
+        is_waiting = status["state"] == "waiting"
+        names_by_reason: dict[str, list[str]] = {}
         for name in sorted(away.keys() - self._away.keys()):
-            word = "waiting" if status["state"] == "waiting" else "going on without it"
-            bar.write(f"{name}: {away[name]}; {word}")
-        for name in sorted(self._away.keys() - away.keys()):
-            bar.write(f"{name}: is back")
+            names_by_reason.setdefault(away[name], []).append(name)
+        for why, names in names_by_reason.items():
+            it = "it" if len(names) == 1 else "them"
+            word = "waiting" if is_waiting else f"going on without {it}"
+            bar.write(f"{some(names)}: {why}; {word}")
+        if back := sorted(self._away.keys() - away.keys()):
+            bar.write(f"{some(back)}: {'is' if len(back) == 1 else 'are'} back")
         self._away = away
         passing = status.get("passing", "")
         if passing and passing != self._passing:
