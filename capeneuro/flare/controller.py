@@ -356,12 +356,12 @@ class FlareFederation:
         if not under_way:
             return ""
         slowest = max(under_way, key=lambda progress: progress.seconds_left)
-        more = len(under_way) - 1
-        return slowest.in_words + (f"; {more} other sites" if more else "")
+        n_others = len(under_way) - 1
+        return slowest.in_words + (f"; {n_others} other sites" if n_others else "")
 
 
 def _cut_once(messages: Mapping[str, Message]) -> dict[str, Body]:
-    """Pack messages for sending; what several sites are asked, once for all of them."""
+    """Pack messages to sites; one to several sites is packed once."""
     bodies: dict[int, Body] = {}
     for message in messages.values():
         if id(message) not in bodies:
@@ -663,8 +663,8 @@ class SiteExecutor(Executor):
             )
             sites = site_files.load_sites(study)
             self._timed = site_files.times_tell(study, sites[name])
-            kept = KeptArrays(study.private(name) / KEPT_ARRAYS)
-            self._parts = PartedAnswers(self._answer, kept, self._note_part)
+            arrays = KeptArrays(study.private(name) / KEPT_ARRAYS)
+            self._parts = PartedAnswers(self._answer, arrays, self._note_part)
             self._answering.open()
         except Exception:  # Privacy: the text stays in the site's log.
             logger.exception("the site cannot be opened")

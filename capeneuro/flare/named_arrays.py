@@ -29,7 +29,7 @@ class Name(NamedTuple):
     """An array that a request is sent without."""
 
     place: int
-    """Where it belongs in the rest of the request [bytes]."""
+    """Where it belongs in the request without its large arrays [bytes]."""
     digest: bytes
     """SHA-256 of the array."""
     size: int
@@ -41,7 +41,7 @@ class Body(NamedTuple):
 
     digest: bytes
     """SHA-256 of the whole body."""
-    rest: bytes
+    skeleton: bytes
     """The body without its large arrays."""
     names: tuple[Name, ...]
     arrays: dict[bytes, memoryview]
@@ -50,36 +50,38 @@ class Body(NamedTuple):
     @property
     def size(self) -> int:
         """Bytes of the whole body."""
-        return len(self.rest) + sum(name.size for name in self.names)
+        return len(self.skeleton) + sum(name.size for name in self.names)
 
 
 def cut(message: Message) -> Body:
     """Pack a message without its large arrays, which are not copied."""
-    whole, rest, names = hashlib.sha256(), [], []
+    body_sha, skeleton, names = hashlib.sha256(), [], []
     arrays: dict[bytes, memoryview] = {}
     place = 0
     for part in packed_parts(message):
-        whole.update(part)
+        body_sha.update(part)
         if len(part) < LEAST_NAMED or not isinstance(part, np.ndarray):
-            rest.append(part)
+            skeleton.append(part)
             place += len(part)
             continue
         digest = hashlib.sha256(part).digest()
         names.append(Name(place, digest, len(part)))
         arrays[digest] = memoryview(part)
-    return Body(whole.digest(), b"".join(rest), tuple(names), arrays)
+    return Body(body_sha.digest(), b"".join(skeleton), tuple(names), arrays)
 
 
 def write_names(names: Iterable[Name], start: int) -> bytes:
     """Names as bytes; the body begins at ``start`` of the request."""
-    return b"".join(NAME.pack(start + place, *name) for place, *name in names)
+    return b"".join(
+        NAME.pack(start + name.place, name.digest, name.size) for name in names
+    )
 
 
 def read_names(content: Any) -> list[Name]:
     """Read names as they came over the wire; none where they have no form."""
     if not isinstance(content, bytes) or len(content) % NAME.size:
         return []
-    return [Name(*fields) for fields in NAME.iter_unpack(content)]
+    return list(map(Name._make, NAME.iter_unpack(content)))
 
 
 def read_lacking(content: Any) -> list[tuple[bytes, int]]:
@@ -110,7 +112,7 @@ class KeptArrays:
         self._folder, self._most = folder, most
         self._wanted: dict[bytes, int] = {}  # sizes of those of the last request
 
-    def whole(self, rest: bytes, names: list[Name]) -> bytes | None:
+    def put_together(self, skeleton: bytes, names: list[Name]) -> bytes | None:
         """Put a request together; None where an array lacks.
 
         Raises
@@ -118,8 +120,8 @@ class KeptArrays:
         ValueError
             If it would be larger than any request, or places are out of order.
         """
-        size = len(rest) + sum(name.size for name in names)
-        places = [0, *(name.place for name in names), len(rest)]
+        size = len(skeleton) + sum(name.size for name in names)
+        places = [0, *(name.place for name in names), len(skeleton)]
         if size > LARGE or places != sorted(places):
             raise ValueError("size of the message")
         self._wanted = {name.digest: name.size for name in names}
@@ -128,9 +130,9 @@ class KeptArrays:
             content = self._read(digest)
             if content is None:
                 return None
-            pieces += [rest[start:place], content]
+            pieces += [skeleton[start:place], content]
             start = place
-        return b"".join([*pieces, rest[start:]])
+        return b"".join([*pieces, skeleton[start:]])
 
     @property
     def lacking(self) -> bytes:
@@ -178,11 +180,11 @@ class KeptArrays:
         return content
 
     def _remove_oldest(self) -> None:
-        """Keep what the last request needs, and of others the last ones that fit."""
+        """Keep the last request's arrays, and of earlier ones the last that fit."""
         wanted = {self._path(digest) for digest in self._wanted}
-        others = [path for path in self._folder.iterdir() if path not in wanted]
+        earlier = [path for path in self._folder.iterdir() if path not in wanted]
         total = sum(map(self._length, wanted))
-        for path in sorted(others, key=lambda p: p.stat().st_mtime, reverse=True):
+        for path in sorted(earlier, key=lambda p: p.stat().st_mtime, reverse=True):
             total += self._length(path)
             if total > self._most:
                 path.unlink()

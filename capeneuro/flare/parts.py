@@ -128,7 +128,7 @@ class PartedAnswers:
     ----------
     answer
         Function of a whole request to its answer.
-    kept
+    arrays
         Large arrays of requests that are here.
     note
         Called after each part with the message's name, its bytes that have passed, and
@@ -138,10 +138,10 @@ class PartedAnswers:
     def __init__(
         self,
         answer: Callable[[bytes], bytes],
-        kept: KeptArrays,
+        arrays: KeptArrays,
         note: Note = lambda *_: None,
     ) -> None:
-        self._answer, self._kept, self._note = answer, kept, note
+        self._answer, self._arrays, self._note = answer, arrays, note
         self._request = Assembly()
         self._digest, self._content = b"", b""
 
@@ -152,21 +152,22 @@ class PartedAnswers:
             return self._next_part(fields.get("digest"), fields.get("offset"), wanted)
         array = part_in(fields, "array")
         if array is not None:
-            have = self._kept.add(array.digest, array.offset, array.content)
+            have = self._arrays.add(array.digest, array.offset, array.content)
             self._note("request", have, array.size)
             return {"have": have}
         part = part_in(fields, "message")
         if part is None:
             return {"answer": b""}
-        rest = self._request.add(part)
-        if rest is None:
+        skeleton = self._request.add(part)
+        if skeleton is None:
             return {"have": self._request.length(part.digest)}
         try:
-            message = self._kept.whole(rest.read(), read_names(fields.get("names")))
+            names = read_names(fields.get("names"))
+            message = self._arrays.put_together(skeleton.read(), names)
         except ValueError:
             return {"answer": b""}
         if message is None:
-            return {"lacks": self._kept.lacking}
+            return {"lacks": self._arrays.lacking}
         self._content = self._answer(message)
         self._digest = hashlib.sha256(self._content).digest()
         room = fields.get("room")
@@ -238,17 +239,17 @@ class Line:
             again and again what it got.
         """
         names = {"names": write_names(body.names, len(head))} if body.names else {}
-        rest = head + body.rest
-        rest_digest = hashlib.sha256(rest).digest()
+        skeleton = head + body.skeleton
+        digest = hashlib.sha256(skeleton).digest()
         for _ in range(TRIES):
-            reply = self._sent("message", rest, rest_digest, send, names)
+            reply = self._sent("message", skeleton, digest, send, names)
             if "lacks" not in reply:
                 return self._answer(reply, send)
-            for digest, offset in read_lacking(reply["lacks"]):
-                array = body.arrays.get(digest)
+            for array_digest, offset in read_lacking(reply["lacks"]):
+                array = body.arrays.get(array_digest)
                 if array is None:
                     raise ValueError("no answer")
-                self._sent("array", array, digest, send, {}, offset)
+                self._sent("array", array, array_digest, send, {}, offset)
         raise ValueError("no answer")
 
     def _answer(self, reply: Mapping[str, Any], send: Send) -> IO[bytes]:
@@ -277,17 +278,17 @@ class Line:
         content: bytes | memoryview,
         digest: bytes,
         send: Send,
-        more: Mapping[str, Any],
+        extra_fields: Mapping[str, Any],
         offset: int = 0,
     ) -> Mapping[str, Any]:
         """Send a message or an array from ``offset``; return the reply to the end.
 
-        ``more`` goes with each part.
+        ``extra_fields`` go with each part.
         """
         size, n_idle, is_message = len(content), 0, key == "message"
         while True:
             part = bytes(content[offset : offset + self._length])
-            fields: dict[str, Any] = {key: part, "room": self._length, **more}
+            fields: dict[str, Any] = {key: part, "room": self._length, **extra_fields}
             if len(part) < size or not is_message:
                 fields |= {"offset": offset, "size": size, "digest": digest}
             if is_message and offset + len(part) >= size:

@@ -52,12 +52,14 @@ class Progress:
     @property
     def in_words(self) -> str:
         """Way, megabytes, rate and time left; empty where it is not long, or over."""
-        left = self.seconds_left
-        if not left:
+        seconds_left = self.seconds_left
+        if not seconds_left:
             return ""
-        rate = (self._size - self._passed) / left
+        rate = (self._size - self._passed) / seconds_left
         megabytes = f"{self._passed / 1e6:.0f} of {self._size / 1e6:.0f} MB"
-        return f"{self._way}: {megabytes}, {_rate(rate)}, {_duration(left)} left"
+        return (
+            f"{self._way}: {megabytes}, {_rate(rate)}, {_duration(seconds_left)} left"
+        )
 
 
 def _rate(rate: float) -> str:

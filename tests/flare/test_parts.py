@@ -7,7 +7,7 @@ import pytest
 
 from capeneuro.federation.messages import pack
 from capeneuro.flare import parts
-from capeneuro.flare.named_arrays import Body, KeptArrays, cut
+from capeneuro.flare.named_arrays import Body, KeptArrays, Name, cut
 from capeneuro.flare.parts import Assembly, Line, Part, PartedAnswers
 
 REQUEST = np.random.default_rng(1).bytes(300_000)
@@ -184,3 +184,36 @@ def test_an_array_travels_once_and_the_gate_sees_all_bytes(answering, tmp_path):
     files = list((tmp_path / "kept").iterdir())
     assert len(files) == 2
     assert {f.stat().st_mode & 0o777 for f in files} == {0o600}
+
+
+def test_what_a_site_keeps_is_bounded_asked_for_and_checked(tmp_path):
+    kept = KeptArrays(tmp_path, most=3_000_000)
+    site = PartedAnswers(lambda raw: raw[::-1], kept)
+    wire, own = Wire(site), line()
+    for i in range(5):
+        own.exchange(b"", cut({"x": np.full(125_000, float(i))}), wire.send).close()
+        assert sum(f.stat().st_size for f in tmp_path.iterdir()) <= 3_000_000
+    # Nobody asked for these: an array that is not in a request, or not of its digest.
+    part = {"array": b"x" * 9, "offset": 0, "size": 9, "digest": DIGEST}
+    assert site.reply(part) == {"have": 0}
+    cut_body = cut({"x": np.full(125_000, 9.0)})
+    (name,) = cut_body.names
+    fields = {"message": cut_body.skeleton, "names": parts.write_names([name], 0)}
+    assert parts.read_lacking(site.reply(fields)["lacks"]) == [(name.digest, 0)]
+    wrong = {"array": bytes(name.size), "offset": 0, "size": name.size}
+    assert site.reply({**wrong, "digest": name.digest}) == {"have": 0}
+    # One that was damaged on the disk is sent again.
+    for file in tmp_path.iterdir():
+        file.write_bytes(b"damaged")
+    message = {"x": np.full(125_000, 4.0)}
+    with own.exchange(b"", cut(message), wire.send) as answer:
+        assert answer.read() == pack(message)[::-1]
+
+
+def test_places_out_of_order_get_nothing(tmp_path):
+    site = PartedAnswers(lambda raw: raw, KeptArrays(tmp_path))
+    for names in (parts.write_names([Name(9, DIGEST, 5)], 0), b"odd"):
+        reply = site.reply({"message": b"abc", "names": names})
+        assert reply["answer"] in (b"", b"abc")
+    huge = parts.write_names([Name(0, DIGEST, 2**40)], 0)
+    assert site.reply({"message": b"abc", "names": huge}) == {"answer": b""}
