@@ -733,16 +733,11 @@ def _check_kit(options: argparse.Namespace) -> int:
 
     path = options.site_file
     name = None if path is None else load.load_site(path).name
-    return _print_findings([*kit.check(options.kit, name), *reach.check(options.kit)])
-
-
-def _print_findings(findings: list[Any]) -> int:
-    """Print what was checked, a line each; returns the exit status."""
-    for rule, wrong, is_warning, value in findings:
-        word = "ok" if not wrong else "warning" if is_warning else "wrong"
-        print(f"{word:8} " + ": ".join(filter(None, [rule, wrong or value])))
-    is_wrong = any(finding.wrong and not finding.warning for finding in findings)
-    return 2 if is_wrong else 0
+    checks = [*kit.check(options.kit, name), *reach.check(options.kit)]
+    for rule, wrong, warning in checks:
+        word = "warning" if warning else "wrong" if wrong else "ok"
+        print(f"{word:8} {rule}{': ' if wrong else ''}{wrong}")
+    return 2 if any(check.wrong and not check.warning for check in checks) else 0
 
 
 def _manifest(options: argparse.Namespace) -> None:
@@ -843,17 +838,9 @@ def _join_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def site(options: argparse.Namespace) -> int:
-    """Wait for the aggregator as one site, until interrupted.
+    """Wait for the aggregator as one site, until interrupted."""
+    from capeneuro.flare import parties
 
-    With `--check` it says what is wrong, or might be, with kit, address, clock, ledger,
-    disk and memory, and ends.
-    """
-    from capeneuro.flare import parties, site_checks
-
-    if options.check:
-        return _print_findings(
-            site_checks.check(options.study, options.site, options.kit, options.stage)
-        )
     return parties.site(
         options.study, options.site, options.kit, options.once, options.stage
     )
@@ -865,9 +852,6 @@ def _site_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--kit", type=Path, required=True, help="its kit")
     command.add_argument("--once", action="store_true", help="end when it is finished")
     command.add_argument("--stage", default="", help="one of several stages")
-    command.add_argument(
-        "--check", action="store_true", help="check this machine, only"
-    )
 
 
 def aggregate(options: argparse.Namespace) -> int:

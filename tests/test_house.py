@@ -51,7 +51,7 @@ LIBRARIES = {
 # Files that alone know a library.
 ALONE = {
     "nvflare": {"flare/controller", "flare/client"},
-    "psutil": {"flare/daemon", "flare/site_checks"},
+    "psutil": {"flare/daemon"},
     "mne": {"data/recordings", "report/scalps"},
     "pyxdf": {"data/recordings"},
     "nibabel": {"data/cifti", "data/images", "data/nifti", "report/slices"},

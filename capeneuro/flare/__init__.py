@@ -12,8 +12,6 @@ kit
     Kits of the parties: made, made safe, checked.
 reach
     What answers at the server's address.
-site_checks
-    What an administrator checks at a site.
 daemon
     A kit's FLARE process, started again and stopped whole, for all its studies.
 running

@@ -78,8 +78,6 @@ class Finding(NamedTuple):
     rule: str
     wrong: str = ""
     warning: bool = False
-    value: str = ""
-    """What was found where nothing is wrong; empty: nothing to say."""
 
 
 # --- making kits ---------------------------------------------------------------------
@@ -342,8 +340,7 @@ def _identity(kit: Path, name: str | None) -> Iterator[Finding]:
     end = f"{certificate.not_valid_after_utc:%Y-%m-%d}"
     text = f"{word} on {end}; ask for a new one in time"
     text = text if days < WARN_DAYS else ""
-    is_near = 0 <= days < WARN_DAYS
-    yield Finding("certificate date", text, is_near, f"until {end}, {days} days")
+    yield Finding("certificate date", text, warning=0 <= days < WARN_DAYS)
     if name is not None and owner(kit)[0] != name:
         text = f"made for {owner(kit)[0]!r}, not for {name!r}; use that site's kit"
         yield Finding("owner", text)
