@@ -676,15 +676,19 @@ def _privacy_arguments(command: argparse.ArgumentParser) -> None:
 def federation(options: argparse.Namespace) -> int:
     """Make, harden or check kits; assemble the sites' entries and signatures.
 
-    `init STUDY FOLDER` prepares a federation, `harden KIT` closes the doors that FLARE
-    leaves open, `check KIT` verifies it. `manifest STUDY ENTRY...` assembles the sites'
-    entries, `approvals STUDY APPROVAL...` stores their signatures; see `join`.
+    `init STUDY FOLDER` prepares a federation. At a party `request NAME.yaml` makes its
+    key, and `package NAME.signed.zip` its kit; `harden KIT` closes the doors that FLARE
+    leaves open, as `package` does, and `check KIT` verifies it. `renew KIT
+    NAME.signed.zip --from FOLDER` puts a renewed certificate in place, while a study
+    runs. `manifest STUDY ENTRY...` assembles the sites' entries, `approvals STUDY
+    APPROVAL...` stores their signatures; see `join`.
     """
     return options.action(options) or 0
 
 
 def _federation_arguments(command: argparse.ArgumentParser) -> None:
     actions = command.add_subparsers(required=True, metavar="ACTION")
+    made_by = {"dest": "request", "type": Path, "help": "folder that `request` made"}
 
     def add(run: Callable, name: str, summary: str) -> argparse.ArgumentParser:
         action = actions.add_parser(name, help=summary)
@@ -698,11 +702,23 @@ def _federation_arguments(command: argparse.ArgumentParser) -> None:
     action.add_argument("--server", required=True, help="host of the aggregator")
     action.add_argument("--port", type=int, default=8002, help="its only open port")
     action.add_argument("--here", action="store_true", help="also make every kit")
+    action = add(_request, "request", "make a key, and a request for its certificate")
+    action.add_argument("party", type=Path, help="NAME.yaml of the project's admin")
+    action.add_argument("--out", type=Path, required=True, help="new folder of the key")
+    action = add(_package, "package", "make a kit of a signed request")
+    action.add_argument("signed", type=Path, help="NAME.signed.zip as it came back")
+    action.add_argument("--from", required=True, **made_by)
+    action.add_argument("--fingerprint", required=True, help="of the authority")
+    action.add_argument("--kit", type=Path, required=True, help="new folder of the kit")
     action = add(_harden, "harden", "close the doors that FLARE leaves open")
     action.add_argument("kit", type=Path, help="folder above startup/")
     action = add(_check_kit, "check", "verify a kit, rule by rule")
     action.add_argument("kit", type=Path, help="folder above startup/")
     action.add_argument("--site-file", type=Path, help="file of the kit's site")
+    action = add(_renew, "renew", "put a renewed certificate into a kit")
+    action.add_argument("kit", type=Path, help="folder above startup/")
+    action.add_argument("signed", type=Path, help="NAME.signed.zip as it came back")
+    action.add_argument("--from", **made_by)
     action = add(_manifest, "manifest", "assemble the sites' entries")
     action.add_argument("study", type=Path, help="study file")
     action.add_argument("entries", type=Path, nargs="+", help="file of each site")
@@ -721,6 +737,21 @@ def _init_federation(options: argparse.Namespace) -> None:
     kit.init(study, options.folder, options.server, options.port, options.here)
 
 
+def _request(options: argparse.Namespace) -> None:
+    from capeneuro.flare import kit
+
+    path = kit.request(options.party, options.out)
+    print(f"send {path} to the project's admin; the rest of {options.out} stays here")
+
+
+def _package(options: argparse.Namespace) -> None:
+    from capeneuro.flare import kit
+
+    kit.package(options.signed, options.request, options.fingerprint, options.kit)
+    print(f"{options.kit}: made and hardened; now: capeneuro federation check, or")
+    print("  at a site capeneuro site STUDY --site NAME --kit KIT --check")
+
+
 def _harden(options: argparse.Namespace) -> None:
     from capeneuro.flare import kit
 
@@ -733,11 +764,25 @@ def _check_kit(options: argparse.Namespace) -> int:
 
     path = options.site_file
     name = None if path is None else load.load_site(path).name
-    checks = [*kit.check(options.kit, name), *reach.check(options.kit)]
-    for rule, wrong, warning in checks:
-        word = "warning" if warning else "wrong" if wrong else "ok"
-        print(f"{word:8} {rule}{': ' if wrong else ''}{wrong}")
-    return 2 if any(check.wrong and not check.warning for check in checks) else 0
+    return 2 * _failed([*kit.check(options.kit, name), *reach.check(options.kit)])
+
+
+def _failed(findings: Iterable[Any]) -> bool:
+    """Print findings, each as it comes; whether any failed."""
+    failed = False
+    for finding in findings:
+        print(finding.line, flush=True)
+        failed |= finding.failed
+    return failed
+
+
+def _renew(options: argparse.Namespace) -> None:
+    from capeneuro.flare import kit, renewal
+
+    until = renewal.renew(options.kit, options.signed, options.request)
+    is_lead = kit.kind_of(options.kit) == "lead"
+    running = "" if is_lead else "; what runs with this kit takes it within seconds"
+    print(f"{options.kit}: renewed until {until:%Y-%m-%d}{running}")
 
 
 def _manifest(options: argparse.Namespace) -> None:
@@ -838,9 +883,18 @@ def _join_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def site(options: argparse.Namespace) -> int:
-    """Wait for the aggregator as one site, until interrupted."""
-    from capeneuro.flare import parties
+    """Wait for the aggregator as one site, until interrupted.
 
+    With `--check` it looks at this machine instead and ends: name and port of the
+    server, who answers, proxy, clock, certificate, disks, locks, memory, manifest,
+    features. A line each; status 1 where any failed.
+    """
+    from capeneuro.flare import host, joining, parties
+
+    if options.check:
+        study = load.load_study(options.study, options.stage)
+        joining.over_network(study)
+        return int(_failed(host.check(study, options.site, options.kit)))
     return parties.site(
         options.study, options.site, options.kit, options.once, options.stage
     )
@@ -851,6 +905,7 @@ def _site_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--site", required=True, help="name of the site")
     command.add_argument("--kit", type=Path, required=True, help="its kit")
     command.add_argument("--once", action="store_true", help="end when it is finished")
+    command.add_argument("--check", action="store_true", help="check this machine")
     command.add_argument("--stage", default="", help="one of several stages")
 
 

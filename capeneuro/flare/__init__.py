@@ -12,6 +12,10 @@ kit
     Kits of the parties: made, made safe, checked.
 reach
     What answers at the server's address.
+host
+    What a site's machine must have for a study: line, clock, disks, locks, memory.
+renewal
+    A renewed certificate put into a kit, in one step.
 daemon
     A kit's FLARE process, started again and stopped whole, for all its studies.
 running

@@ -8,6 +8,7 @@ the others go on.
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ import psutil
 
 from capeneuro.config.errors import ConfigError
 from capeneuro.data import files
-from capeneuro.flare import kit, running
+from capeneuro.flare import kit, reach, running
 from capeneuro.flare.heartbeat import BEAT
 
 # Asks Linux to end the process when its parent dies, however, and becomes the command.
@@ -40,18 +41,23 @@ STATE, KEEPER = "tmp/process.json", "tmp/keeper"
 SHORT_LIFE, ENDING = 10.0, 5.0
 # Seconds: between looks; that a command which is started again may take; for the start.
 LOOK, IDLE, STARTING = 0.3, 1.0, 40.0
-# Seconds that the server waits for a site to say how its job ended.
-LAST_WORD = 10.0
+# Seconds: that the server waits for a site to say how its job ended; between looks
+# whether the server is still the one that a site registered at.
+LAST_WORD, ASK = 10.0, 20.0
+# In a site's log: that it is registered; a beat that the server has not answered.
+REGISTERED = "Successfully registered client"
+NO_BEAT = re.compile(r"timeout on Request .*heart_beat|heart_beat.*target_unreachable")
 
 
 class State(NamedTuple):
     """How a kit's FLARE process goes: which start it is of, and where its log begins.
 
-    Without a start it does not run.
+    Without a start it does not run. ``why`` it was started again, where it was.
     """
 
     start: str
     begin: int
+    why: str = ""
 
 
 class Process:
@@ -99,17 +105,20 @@ class Process:
             time.sleep(0.2)
         self._process: psutil.Popen | None = None
         self._below: set[psutil.Process] = set()
-        self._n_starts = 0
+        self._n_starts, self._why = 0, ""
         self._note()
 
     def keep(self) -> None:
         """Start it, or start it again if it has died."""
         if self._process is not None:
-            if self._alive():
+            self._why = self._why_anew()
+            if not self._why:
                 return
             self.stop()
             kit.require(self._folder, self._kind, is_idle=True)  # as safe as it was
             time.sleep(max(0.0, self._started + SHORT_LIFE - time.monotonic()))
+        self._serial = kit.certificate(self._folder).serial_number
+        self._server_key, self._last_asked = b"", time.monotonic()
         descriptor = os.open(
             self._folder / running.LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600
         )
@@ -147,7 +156,43 @@ class Process:
         """Write how it goes, for the commands that share it."""
         start = f"{os.getpid()}-{self._n_starts}" if self._process else ""
         begin = self._begin if self._process else 0
-        files.write_json(self._folder / STATE, State(start, begin)._asdict())
+        state = State(start, begin, self._why)
+        files.write_json(self._folder / STATE, state._asdict())
+
+    def _why_anew(self) -> str:
+        """Why it has to be started again, in words; empty: it goes on."""
+        if not self._alive():
+            return "nvflare has stopped"
+        if self._is_renewed():
+            return "the certificate was renewed"
+        if self._kind == "site" and self._has_other_server():
+            return "the server's certificate was renewed"
+        return ""
+
+    def _has_other_server(self) -> bool:
+        """Whether the server has another key than when the site registered.
+
+        FLARE's server signs what it gives to sites with its key, and with a new one
+        drops their beats without a word.
+        """
+        if time.monotonic() - self._last_asked < ASK:
+            return False
+        self._last_asked = time.monotonic()
+        with open(self._folder / running.LOG, "rb") as log:
+            log.seek(self._begin)
+            output = log.read().decode(errors="replace")
+        if not self._server_key and REGISTERED in output:
+            self._server_key = reach.server_key(self._folder)
+        if not self._server_key or not NO_BEAT.search(output):
+            return False
+        key = reach.server_key(self._folder)
+        return bool(key) and key != self._server_key
+
+    def _is_renewed(self) -> bool:
+        """Whether the kit has another certificate than the process started with."""
+        with suppress(OSError, ValueError, ConfigError):  # while it is exchanged
+            return kit.certificate(self._folder).serial_number != self._serial
+        return False
 
     def _alive(self) -> bool:
         """Whether it runs; notes its processes, for orphans belong to nobody."""
@@ -223,8 +268,8 @@ class Daemon:
             time.sleep(0.1)
         self._reap()
 
-    def keep(self) -> None:
-        """See that the process runs, or is started again.
+    def keep(self) -> bool:
+        """See that the process runs, or is started again; whether it was.
 
         Raises
         ------
@@ -232,8 +277,10 @@ class Daemon:
             If it does not start, or the kit is not safe any more.
         """
         end, state = time.monotonic() + STARTING, self._state()
-        if self._start and (state is None or state.start != self._start):
-            print("nvflare has stopped; starting it again", flush=True)
+        is_again = bool(self._start) and (state is None or state.start != self._start)
+        if is_again:
+            why = state.why if state is not None else ""
+            print(f"{why or 'nvflare has stopped'}; starting it again", flush=True)
             self._start = ""
         while state is None or not state.start:
             if state is None and not self._reap():
@@ -245,6 +292,7 @@ class Daemon:
             time.sleep(0.1)
             state = self._state()
         self._start = state.start
+        return is_again
 
     def require(self) -> None:
         """Raise ConnectionError if it has died."""

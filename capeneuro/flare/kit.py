@@ -65,7 +65,8 @@ LISTENING = {
         ],
     }
 }
-WARN_DAYS = 90
+# Days before the end of a certificate from which it is to be renewed.
+WARN_DAYS = 30
 # Locked by the process that runs FLARE with the kit.
 LOCK = "tmp/lock"
 # Jobs at a time: one a study, and one more of each that is about to end.
@@ -78,6 +79,20 @@ class Finding(NamedTuple):
     rule: str
     wrong: str = ""
     warning: bool = False
+    value: str = ""
+    """Where nothing is wrong: what there is."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether a study must not start with it."""
+        return bool(self.wrong) and not self.warning
+
+    @property
+    def line(self) -> str:
+        """State, rule, value or error, remedy."""
+        state = "failed" if self.failed else "warning" if self.wrong else "ok"
+        text = self.wrong or self.value
+        return f"{state:8} {self.rule}{': ' if text else ''}{text}"
 
 
 # --- making kits ---------------------------------------------------------------------
@@ -129,9 +144,8 @@ def init(
         party["org"] = re.sub(r"\W", "_", name)
         content = {"name": project, "participants": [party]}
         files.write_text(folder / f"{name}.yaml", yaml.safe_dump(content))
-    certificate_authority = _nvflare(
-        folder, "cert", "init", "--profile", "project.yaml", "-o", "ca"
-    )
+    authority = ["cert", "init", "--profile", "project.yaml", "-o", "ca"]
+    certificate_authority = _nvflare(folder, authority)
     fingerprint = certificate_authority["rootca_fingerprint_sha256"]
     if is_local:
         with ThreadPoolExecutor(2) as pool:
@@ -147,42 +161,89 @@ def init(
         print(
             f"\n{name} gets {folder}/{name}.yaml and types, with a request to you "
             "between:\n"
-            f"  nvflare cert request -p {name}.yaml --out {name}\n"
+            f"  capeneuro federation request {name}.yaml --out {name}\n"
             f"      and sends {name}/{full}.request.zip alone\n"
-            f"  nvflare package {full}.signed.zip --request-dir {name} --fingerprint "
-            f"{fingerprint}\n"
+            f"  capeneuro federation package {full}.signed.zip --from {name} --kit kit "
+            f"--fingerprint {fingerprint}\n"
             f"you type, and send back {full}.signed.zip:\n"
             f"  nvflare cert approve {full}.request.zip --ca-dir {folder}/ca "
             f"--profile {folder}/project.yaml"
         )
     print(
-        "\nthen each: capeneuro federation harden KIT; capeneuro federation check KIT"
+        "\ntell the fingerprint by telephone; then each: capeneuro federation check kit"
     )
 
 
 def _make(folder: Path, name: str, full: str, fingerprint: str) -> Path:
     """Request, approve, package and harden one kit."""
-    _nvflare(folder, "cert", "request", "-p", f"{name}.yaml", "--out", name)
+    request_zip = request(folder / f"{name}.yaml", folder / name)
     authority_options = ["--ca-dir", "ca", "--profile", "project.yaml"]
-    request, signed = f"{name}/{full}.request.zip", f"{name}/{full}.signed.zip"
-    _nvflare(folder, "cert", "approve", request, *authority_options, "--out", signed)
-    packaging_options = ["--request-dir", name, "--fingerprint", fingerprint]
-    _nvflare(
-        folder,
-        "package",
-        signed,
-        *packaging_options,
-        "--workspace",
-        f"{name}/workspace",
+    signed = folder / name / f"{full}.signed.zip"
+    output = ["--out", str(signed.resolve())]
+    approval = ["cert", "approve", str(request_zip.resolve())]
+    _nvflare(folder, approval + authority_options + output)
+    return package(signed, folder / name, fingerprint, folder / name / "kit")
+
+
+def request(party: Path, folder: Path) -> Path:
+    """Make a party's private key, and the request that its certificate is made of.
+
+    Parameters
+    ----------
+    party
+        File ``NAME.yaml`` of the project's admin.
+    folder
+        New folder for the key, which stays there.
+
+    Returns
+    -------
+    Path
+        File for the project's admin, ``NAME.request.zip``.
+    """
+    if not party.is_file():
+        raise ConfigError(f"{party}: not found; it comes from the project's admin")
+    if folder.exists():
+        raise ConfigError(f"{folder}: exists already; choose another folder")
+    arguments = ["-p", str(party.resolve()), "--out", str(folder.resolve())]
+    _nvflare(party.parent, ["cert", "request", *arguments])
+    (request_zip,) = folder.glob("*.request.zip")
+    return request_zip
+
+
+def package(signed: Path, folder: Path, fingerprint: str, out: Path) -> Path:
+    """Make a hardened kit of a signed request.
+
+    Parameters
+    ----------
+    signed
+        File ``NAME.signed.zip`` as the project's admin sent it.
+    folder
+        Where :func:`request` made the key.
+    fingerprint
+        Of the federation's authority, as the project's admin told it by another way.
+    out
+        New folder of the kit.
+    """
+    if out.exists():
+        raise ConfigError(
+            f"{out}: exists already; to renew its certificate: capeneuro federation "
+            "renew"
+        )
+    workspace = folder / "workspace"
+    shutil.rmtree(workspace, ignore_errors=True)
+    arguments = ["--request-dir", str(folder.resolve()), "--fingerprint", fingerprint]
+    arguments += ["--workspace", str(workspace.resolve())]
+    _nvflare(folder, ["package", str(signed.resolve()), *arguments])
+    (packaged,) = (
+        path.parent for path in workspace.glob("*/prod_*/*/startup") if path.is_dir()
     )
-    (packaged,) = (folder / name / "workspace").glob(f"*/prod_*/{full}")
-    kit = packaged.rename(folder / name / "kit")
-    shutil.rmtree(folder / name / "workspace")
-    harden(kit)
-    return kit
+    shutil.move(packaged, out)
+    shutil.rmtree(workspace)
+    harden(out)
+    return out
 
 
-def _nvflare(folder: Path, *arguments: str) -> dict[str, Any]:
+def _nvflare(folder: Path, arguments: list[str]) -> dict[str, Any]:
     """Run FLARE's command in a folder; return its answer."""
     command = Path(sys.executable).parent / "nvflare"
     if not command.exists():
@@ -263,7 +324,7 @@ def kind_of(kit: Path) -> str:
 
 def owner(kit: Path) -> tuple[str, str]:
     """Name and organisation in a kit's certificate."""
-    subject = _certificate(kit).subject
+    subject = certificate(kit).subject
     parts = [NameOID.COMMON_NAME, NameOID.ORGANIZATION_NAME]
     names = [subject.get_attributes_for_oid(part)[0].value for part in parts]
     return str(names[0]), str(names[1])
@@ -310,7 +371,7 @@ def require(
     """Raise with all that is wrong with a kit, before anything starts with it."""
     if kind_of(kit) != kind:
         raise ConfigError(f"{kit}: must be a {kind}'s kit, got a {kind_of(kit)}'s")
-    wrong = [f for f in check(kit, name, is_idle) if f.wrong and not f.warning]
+    wrong = [f for f in check(kit, name, is_idle) if f.failed]
     if wrong:
         lines = [f"{kit}: {f.rule}: {f.wrong}" for f in wrong]
         raise ConfigError("\n".join(lines))
@@ -321,26 +382,27 @@ def _identity(kit: Path, name: str | None) -> Iterator[Finding]:
     text = f"{', '.join(loose)} can be read by others; harden the kit"
     yield Finding("private key", text if loose else "")
     root = x509.load_pem_x509_certificate((kit / "startup/rootCA.pem").read_bytes())
-    certificate = _certificate(kit)
+    subject = certificate(kit)
     try:
-        certificate.verify_directly_issued_by(root)
+        subject.verify_directly_issued_by(root)
         text = ""
     except (ValueError, TypeError, InvalidSignature):
         text = "not issued by the kit's rootCA.pem; package the kit again"
     yield Finding("certificate authority", text)
-    now, begin = datetime.now(UTC), certificate.not_valid_before_utc
+    now, begin = datetime.now(UTC), subject.not_valid_before_utc
     text = (
         f"this machine's time is {now:%Y-%m-%d %H:%M} UTC, and the certificate was "
         f"made at {begin:%Y-%m-%d %H:%M}: the clock is behind by "
         f"{_long((begin - now).total_seconds())} or more; switch on a time service"
     )
     yield Finding("clock of this machine", text if now < begin else "")
-    days = (certificate.not_valid_after_utc - now).days
+    days = (subject.not_valid_after_utc - now).days
     word = "expired" if days < 0 else "expires"
-    end = f"{certificate.not_valid_after_utc:%Y-%m-%d}"
-    text = f"{word} on {end}; ask for a new one in time"
+    end = f"{subject.not_valid_after_utc:%Y-%m-%d}"
+    text = f"{word} on {end}; get a new one: capeneuro federation renew --help"
     text = text if days < WARN_DAYS else ""
-    yield Finding("certificate date", text, warning=0 <= days < WARN_DAYS)
+    soon = 0 <= days < WARN_DAYS
+    yield Finding("certificate date", text, soon, f"until {end}, {days} days left")
     if name is not None and owner(kit)[0] != name:
         text = f"made for {owner(kit)[0]!r}, not for {name!r}; use that site's kit"
         yield Finding("owner", text)
@@ -453,7 +515,8 @@ def _keys(kit: Path) -> list[Path]:
     return sorted((kit / "startup").glob("*.key"))
 
 
-def _certificate(kit: Path) -> x509.Certificate:
+def certificate(kit: Path) -> x509.Certificate:
+    """Certificate of a kit's owner."""
     name = "server.crt" if kind_of(kit) == "server" else "client.crt"
     return x509.load_pem_x509_certificate((kit / "startup" / name).read_bytes())
 

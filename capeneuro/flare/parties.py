@@ -146,7 +146,8 @@ def site(
         registered, before, answer, last_asked = False, None, "", time.monotonic()
         try:
             while before is None or before["state"] != "finished" or not once:
-                daemon.keep()
+                if daemon.keep():  # started again, it registers again
+                    registered = False
                 if not registered and time.monotonic() - last_asked > ASK:
                     answer, last_asked = (
                         _who_answers(kit_folder, answer, say),

@@ -9,11 +9,14 @@ import os
 import re
 import socket
 import ssl
+import urllib.request
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import NameOID
 
 from capeneuro.flare import kit
@@ -58,13 +61,50 @@ def check(folder: Path) -> list[kit.Finding]:
     list of Finding
         Warnings alone: the server need not run yet.
     """
-    host, port = kit.address(folder)
     if kit.kind_of(folder) == "server":
+        host, _ = kit.address(folder)
         return [kit.Finding("server's name", own_name(host), warning=True)]
+    return [finding._replace(warning=True) for finding in line(folder)]
+
+
+def line(folder: Path) -> Iterator[kit.Finding]:
+    """Check the line to the server, step by step: name, proxy, port, server.
+
+    Parameters
+    ----------
+    folder
+        A site's kit.
+
+    Yields
+    ------
+    Finding
+        Each with its value. A server that does not run yet is a warning: its machine
+        answers, and nothing listens there.
+    """
+    host, port = kit.address(folder)
+    try:
+        addresses = {str(i[4][0]) for i in socket.getaddrinfo(host, port)}
+    except OSError:
+        text = f"{host} is no name that this machine can look up; ask who keeps your "
+        text += "name service, or the study's coordinator whether the name is right"
+        yield kit.Finding("server's name", text)
+        return
+    yield kit.Finding(
+        "server's name", value=f"{host} is {', '.join(sorted(addresses))}"
+    )
+    through = "" if urllib.request.proxy_bypass_environment(host) else _proxy()
+    text = f"{through.removeprefix('; ')}={host}, or let the proxy pass TLS unopened"
+    yield kit.Finding("proxy", text if through else "", True, "none is set")
     wrong = what_answers(folder)
-    if wrong.startswith("nobody"):  # the server need not run yet
-        wrong = ""
-    return [kit.Finding(f"server at {host}:{port}", wrong, warning=True)]
+    rule = f"server at {host}:{port}"
+    if wrong.startswith("nobody listens"):
+        text = f"{wrong}; right where the study has not begun, else ask for the port"
+        yield kit.Finding(rule, text, warning=True)
+        return
+    if wrong.startswith("nobody"):
+        wrong = f"{wrong}; open outgoing TCP to {host} port {port} in the firewall"
+    value = "answers by mutual TLS, with a certificate of this federation, unopened"
+    yield kit.Finding(rule, wrong, value=value)
 
 
 def own_name(host: str) -> str:
@@ -87,6 +127,26 @@ def own_name(host: str) -> str:
     )
 
 
+def server_key(folder: Path) -> bytes:
+    """Public key of the server that answers, if it is this federation's; else empty."""
+    host, port = kit.address(folder)
+    try:
+        with (
+            socket.create_connection((host, port), PATIENCE) as connection,
+            _context(folder).wrap_socket(connection, server_hostname=host) as secure,
+        ):
+            raw = secure.getpeercert(True)
+    except OSError:
+        return b""
+    return (
+        x509.load_der_x509_certificate(raw)
+        .public_key()
+        .public_bytes(
+            serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+    )
+
+
 def what_answers(folder: Path) -> str:
     """Fault of the server at the address that a kit names; empty: none.
 
@@ -101,13 +161,8 @@ def what_answers(folder: Path) -> str:
         Empty where the server of this federation answers.
     """
     host, port = kit.address(folder)
-    startup = folder / "startup"
-    context = ssl.create_default_context(cafile=str(startup / "rootCA.pem"))
-    # Authorities of studies are small: they have what FLARE checks, and no more.
-    context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
-    context.set_alpn_protocols(["h2"])
     try:
-        context.load_cert_chain(startup / "client.crt", startup / "client.key")
+        context = _context(folder)
         with (
             socket.create_connection((host, port), PATIENCE) as connection,
             context.wrap_socket(connection, server_hostname=host) as secure,
@@ -132,6 +187,17 @@ def what_answers(folder: Path) -> str:
         )
     except OSError as error:
         return f"nobody can be reached: {error.strerror or error}{_proxy()}"
+
+
+def _context(folder: Path) -> ssl.SSLContext:
+    """TLS as FLARE does it with a kit."""
+    startup = folder / "startup"
+    context = ssl.create_default_context(cafile=str(startup / "rootCA.pem"))
+    # Authorities of studies are small: they have what FLARE checks, and no more.
+    context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
+    context.set_alpn_protocols(["h2"])
+    context.load_cert_chain(startup / "client.crt", startup / "client.key")
+    return context
 
 
 def _refused_late(secure: ssl.SSLSocket) -> None:

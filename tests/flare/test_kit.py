@@ -8,7 +8,7 @@ import shlex
 import shutil
 import socket
 import subprocess
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -200,7 +200,7 @@ def test_an_unsafe_kit_is_told_and_not_started(here, capsys, party, spoil, rule)
     if rule is not None:
         assert wrong(path) == [rule]
         assert command("federation", "check", path) == 2
-        assert re.search(rf"^wrong +{rule}: ", capsys.readouterr().out, re.MULTILINE)
+        assert re.search(rf"^failed +{rule}: ", capsys.readouterr().out, re.MULTILINE)
     with pytest.raises(ConfigError):
         kit.require(Path(path), "server" if party == "server" else "site")
 
@@ -235,20 +235,19 @@ def test_a_port_in_use_is_told(here):
 
 
 @pytest.mark.parametrize(
-    ("year", "text", "warning"),
-    [(0, "", False), (3, "expire", True), (4, "expired", False)],
+    ("days", "text", "warning"),
+    [
+        (100, "", False),
+        (3 * 365 - 20, "expires", True),
+        (3 * 365 + 1, "expired", False),
+    ],
 )
-def test_the_date_of_a_certificate_is_told(here, monkeypatch, year, text, warning):
-    now = datetime.now
-
-    def later(zone):
-        moment = now(zone)
-        return moment.replace(year=moment.year + year, month=1 if year == 4 else 10)
-
-    monkeypatch.setattr(kit, "datetime", SimpleNamespace(now=later))
+def test_the_date_of_a_certificate_is_told(here, monkeypatch, days, text, warning):
+    later = datetime.now(UTC) + timedelta(days=days)
+    monkeypatch.setattr(kit, "datetime", SimpleNamespace(now=lambda _: later))
     found = {f.rule: f for f in kit.check(Path("kits/site-0/kit"))}["certificate date"]
-    assert (text in found.wrong) if text else not found.wrong
-    assert found.warning is warning
+    assert (text in found.wrong) if text else "days left" in found.value
+    assert (found.warning and bool(found.wrong)) is warning
 
 
 @pytest.mark.parametrize(
@@ -295,7 +294,8 @@ def test_the_printed_lines_make_a_kit(here, capsys):
     assert done == 0
     text = capsys.readouterr().out
     part = text[text.index("\nsite-1 gets") : text.index("\nsite-2 gets")]
-    request, package, approve = re.findall(r"^  (nvflare .*)$", part, re.MULTILINE)
+    every = r"^  ((?:nvflare|capeneuro) .*)$"
+    request, package, approve = re.findall(every, part, re.MULTILINE)
 
     def run(folder: Path, line: str) -> None:
         words = shlex.split(line)
@@ -313,9 +313,7 @@ def test_the_printed_lines_make_a_kit(here, capsys):
     run(here, approve)
     shutil.copy("site-1.signed.zip", hospital)
     run(hospital, package)
-    (own,) = hospital.glob("workspace/tiny/prod_*/site-1")
-    assert {"rights", "classes of a job", "logs", "folder"} <= set(wrong(str(own)))
-    kit.harden(own)
+    own = hospital / "kit"
     assert wrong(str(own), "site-1") == []
     assert kit.address(own) == ("hub.example.org", 8002)
     assert command("federation", "init", STUDY, "federation", "--server", "x") == 2
@@ -409,3 +407,23 @@ def test_a_study_that_does_not_fit_beside_a_running_one_is_refused(prepared, cap
         assert [run.name for run in running.all_of(own)] == ["tiny"]
     site = load.load_site("site-0.yaml")
     assert site_files.check_ceilings(second, {"site-0": site}) == {"site-0": 0.0}
+
+
+def test_a_machine_is_checked_line_by_line(prepared, here, capsys, monkeypatch):
+    """Nobody has approved a manifest here, and nothing else fails."""
+    for name in ("https_proxy", "http_proxy", "grpc_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    capsys.readouterr()
+    own = "site", STUDY, "--site", "site-0", "--kit", "kits/site-0/kit", "--check"
+    assert command(*own) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert all(re.match("(ok|warning|failed) +[a-z]", line) for line in lines)
+    (failed,) = [line for line in lines if line.startswith("failed")]
+    assert "manifest approved" in failed and "capeneuro join" in failed
+    rules = {line[9:].split(":")[0] for line in lines}
+    assert {"server's name", "certificate date", "free memory"} < rules
+    assert {"disk of the ledger", "locks of the kit", "features prepared"} < rules
+    shutil.rmtree("private/site-0")
+    assert command(*own) == 1
+    (line,) = re.findall("^failed +features.*", capsys.readouterr().out, re.MULTILINE)
+    assert "prepare" in line
