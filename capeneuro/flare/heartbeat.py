@@ -21,8 +21,7 @@ from typing import Any
 # Seconds: between beats of a site; without one, after which its line may have been
 # broken; after which it counts as gone.
 BEAT, QUIET, GONE = 2.0, 3.5, 10.0
-# Sites up to which it stays at that. With 60 a hub whose sites beat every two seconds
-# has one processor half busy with beats alone.
+# Sites up to which it stays at that: so a hub takes 20 beats a second of all together.
 FEW = 40
 
 

@@ -52,13 +52,15 @@ CONFIGURATION = {
     "server": "fed_server.json",
     "lead": "fed_admin.json",
 }
+# Sites that may register; FLARE's own limit is 100, and the others try for ever.
+SITES = 1000
 # What a server listens with. FLARE's own has a thread for each of 100 connections, and
 # lets the next one wait without a word; a site has two while a study runs.
 CONNECTIONS = "comm_config.json"
 LARGEST_FRAME = 2**31 - 2**21  # [bytes]; named together, or gRPC's own 4 MB hold
 LISTENING = {
     "grpc": {
-        "max_workers": 2000,
+        "max_workers": 2 * SITES,
         "options": [
             ["grpc.max_send_message_length", LARGEST_FRAME],
             ["grpc.max_receive_message_length", LARGEST_FRAME],
@@ -308,6 +310,7 @@ def harden(kit: Path) -> None:
         components["job_manager"]["args"]["uri_root"] = str(jobs)
         components["job_scheduler"]["args"]["max_jobs"] = MOST_JOBS
         resources["servers"][0]["admin_storage"] = str(_storage(kit)[2])
+        resources["servers"][0]["max_num_clients"] = SITES
         _write(kit, CONNECTIONS, LISTENING)
     _write(kit, "resources.json", resources)
     rights = {"format_version": "1.0", "permissions": PERMISSIONS[kind]}
@@ -503,6 +506,7 @@ def _settings(kit: Path, kind: str) -> Iterator[Finding]:
         yield Finding("jobs at a time", "" if most == MOST_JOBS else remedy)
         path = kit / "local" / CONNECTIONS
         many = path.is_file() and _read(kit, CONNECTIONS) == LISTENING
+        many = many and resources["servers"][0].get("max_num_clients") == SITES
         text = f"made for an earlier version, which took 49 sites; {remedy}"
         yield Finding("connections", "" if many else text)
 
