@@ -144,12 +144,17 @@ def start(
             path.write_text(text)
         folder = root / ("aggregator" if name == "server" else name)
         with contextlib.chdir(folder):
-            study = load.load_study(STUDY)
-            run = studies.run_of(study.identity, Path(STUDY), "", name)
-            LISTED.enter_context(studies.listed(own, run))()
+            list_study(own, name)
             running[name] = daemon.Process(own)
             running[name].keep()
     return running
+
+
+def list_study(kit_folder: Path, name: str) -> None:
+    """List the study of the working directory as running with a party's kit."""
+    study = load.load_study(STUDY)
+    run = studies.run_of(study.identity, Path(STUDY), "", name)
+    LISTED.enter_context(studies.listed(kit_folder, run))()
 
 
 def submit(root: Path, job: Path, done, seconds: float) -> None:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from capeneuro import warm
-from capeneuro.flare.daemon import Daemon
+from capeneuro.flare.daemon import Process
 
 CLIENT = "capeneuro.flare.client"
 # What the one process imports: both processes of a site, and what they import late.
@@ -79,8 +79,8 @@ class Child:
             self._connection.shutdown(socket.SHUT_WR)
 
 
-def client(party: Daemon, folder: Path, log: Path) -> Child:
-    """Start a site's client as :class:`Daemon` would, as a fork."""
+def client(party: Process, folder: Path, log: Path) -> Child:
+    """Start a site's client as `capeneuro site` would, as a fork."""
     command = party._command[party._command.index(CLIENT) + 1 :]
     with open(log, "ab") as out:
         streams = out.fileno(), out.fileno()

@@ -36,11 +36,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
+from parties import processes
 
 from capeneuro import warm
 from capeneuro.config import load
 from capeneuro.data import files
 from capeneuro.flare import controller, daemon, kit, parties
+from capeneuro.flare import running as studies
 from capeneuro.flare.heartbeat import BEAT, pace
 from capeneuro.studies import sites as site_files
 from capeneuro.studies.components import SUBSPACE, UNMIXING
@@ -128,9 +130,9 @@ def prepare(root: Path, is_large: bool) -> None:
 class Hub:
     """What the server's processes use, looked at twice a second."""
 
-    def __init__(self, party: daemon.Daemon) -> None:
+    def __init__(self, process: psutil.Process) -> None:
         self.peak = 0.0
-        self._process = psutil.Process(party._process.pid)
+        self._process = process
         self._samples: list[tuple[float, float]] = []
         self._seconds: dict[int, float] = {}
         self._over = threading.Event()
@@ -171,34 +173,37 @@ def start_sites(root: Path) -> list[light_sites.Child]:
     children, beat = [], BEAT * pace(len(federation.SITES))
     for name in federation.SITES:
         folder, log = root / name, root / name / "log"
+        kit_folder = root / "kits" / name / "kit"
         with contextlib.chdir(folder):
-            variables = {"STUDY": STUDY, "STAGE": "", "SITE": name}
-            kit_folder = root / "kits" / name / "kit"
-            party = daemon.Daemon(kit_folder, variables, log, beat)
+            federation.list_study(kit_folder, name)
+            party = daemon.Process(kit_folder, beat)
         children.append(light_sites.client(party, folder, log))
     return children
 
 
-def drive(root: Path, server: daemon.Daemon) -> str:
+def drive(root: Path, server: daemon.Process) -> str:
     """Run the study as `capeneuro aggregate` does; return what that prints."""
     with contextlib.chdir(root / "aggregator"), redirect_stdout(StringIO()) as printed:
         study = load.load_study(STUDY)
         files.write_json(site_files.status_file(study), {"job": None})
         lead = root / "kits/lead/kit"
-        parties._Drive(study, controller, server, lead, 600.0, 1000).run(600.0)
+        party = SimpleNamespace(keep=server.keep, require=lambda: None)
+        parties._Drive(study, controller, party, lead, 600.0, 1000).run(600.0)
     return printed.getvalue()
 
 
 def run(root: Path, is_large: bool) -> None:
     """Run and print one size."""
-    n, log = len(federation.SITES), root / "aggregator/log"
+    n, kit_folder = len(federation.SITES), root / "kits/server/kit"
+    log = kit_folder / studies.LOG
     with contextlib.chdir(root / "aggregator"):
-        variables = {"STUDY": STUDY, "STAGE": ""}
-        server = daemon.Daemon(root / "kits/server/kit", variables, log)
-        server.keep()
-    hub, children = Hub(server), []
+        federation.list_study(kit_folder, "")
+    server = daemon.Process(kit_folder)
+    server.keep()
+    (process,) = processes(root / "kits", "server")
+    hub, children = Hub(process), []
     try:
-        while "Server started" not in server.output():
+        while "Server started" not in log.read_text():
             time.sleep(0.2)
         start = time.time()
         children = start_sites(root)
@@ -214,7 +219,7 @@ def run(root: Path, is_large: bool) -> None:
         print(
             "memory of the machine in use:", psutil.virtual_memory().used >> 20, "MiB"
         )
-        exchanges = read_exchanges(log.read_text(), n)
+        exchanges = read_exchanges((root / federation.LOG).read_text(), n)
         report(root, exchanges, begin, hub)
         if "finished" in printed and (root / "together/results").exists():
             compare(root)
@@ -225,6 +230,7 @@ def run(root: Path, is_large: bool) -> None:
         for child in children:
             child.terminate()
         server.stop()
+        federation.LISTED.close()
 
 
 class Exchange(NamedTuple):
