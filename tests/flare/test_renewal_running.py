@@ -12,7 +12,7 @@ from parties import SITES, said
 
 from capeneuro.flare import kit, renewal
 
-ROUNDS = 120
+ROUNDS = 160
 
 
 def ask(kits: Path, party: str, name: str, days: int) -> tuple[Path, Path]:
