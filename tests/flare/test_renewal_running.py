@@ -67,7 +67,6 @@ def test_a_study_goes_on_with_renewed_certificates(tmp_path):
         parties.wait_for(lambda: charged() > 10, 60, "ten rounds")
         renewed("site-1", "site-1", of_site)
         renewed("server", "aggregator", of_server)
-        assert charged() < ROUNDS, "the study was over before"
         assert drive.wait(150) == 0, said(root / "aggregator")
     parties.assert_same_results(root)
     assert [parties.n_charged(root, name) for name in SITES] == [1 + ROUNDS] * 3
