@@ -42,6 +42,8 @@ counts
     How many people and volumes a forecast is of.
 decisions
     Decisions that a study leaves open.
+travel
+    How much travels between a site and the aggregator.
 gate
     What a study will spend, and what that will buy.
 components

@@ -97,7 +97,8 @@ def forecast_without_prior(
     remedy = "More people, a larger epsilon, fewer features or clips as `plan` shows"
     is_drowned = max(ratios.values()) > 1
     in_short = "" if is_drowned else _agreement_sentence(study, agreement)
-    alone = Forecast(ratios, remedy, show, in_short=in_short)
+    D = design.n_features
+    alone = Forecast(ratios, remedy, show, in_short=in_short, n_features=D)
     return _compared(study, design, alone)
 
 

@@ -27,6 +27,8 @@ class Forecast(NamedTuple):
     """Agreement that private data add to a prior; None: there is no prior."""
     in_short: str = ""
     """Meaning of the forecast, in one sentence."""
+    n_features: int | None = None
+    """Features of a release, where they are known."""
 
 
 class Unknown(Exception):

@@ -553,6 +553,7 @@ class FusionKind(StudyKind):
             {"a view": ratio, "the largest correlation": level},
             "More people, a larger epsilon, fewer components or coarser features",
             show,
+            n_features=sum(sizes),
         )
 
     def _lost(

@@ -22,7 +22,7 @@ from capeneuro.federation.ledger import BudgetExceeded
 from capeneuro.federation.requests import COOPERATIVE_ARMS, Description
 from capeneuro.privacy import accounting, cape
 from capeneuro.report import sentences
-from capeneuro.studies import registry
+from capeneuro.studies import registry, travel
 from capeneuro.studies.counts import SIZES, assumed, counted
 from capeneuro.studies.forecasts import Counts, Forecast, Unknown, amount
 from capeneuro.studies.sites import (
@@ -192,6 +192,10 @@ def print_forecast(
     if forecast.in_short:
         print(textwrap.fill(f"in short: {forecast.in_short}", 100))
     print_costs()
+    if study.is_apart and forecast.n_features:
+        travel.check(study, forecast.n_features)
+        words = travel.forecast(study, forecast.n_features)
+        print(f"\n{textwrap.fill(words, 100)}")
     print(f"\nThe forecast, for {base.in_words(counts)}")
     forecast.show(not is_hypothetical)
     refuse(study, sites, counts, forecast)
@@ -238,6 +242,8 @@ def gate(
         forecast = forecaster(names(study, sites), counts)
     except Unknown as error:
         raise missing_number(study, error.missing[0]) from None
+    if study.is_apart and forecast.n_features:
+        travel.check(study, forecast.n_features)
     refuse(study, sites, counts, forecast, forecaster)
     refuse_later_stages(study, sites)
     if roster is not None:  # the sizes that releases have, and all of it public

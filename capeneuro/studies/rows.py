@@ -425,7 +425,7 @@ class RowStudyKind(StudyKind):
 
         ratios = {"the result": planned[RATIO]}
         remedy = "More people, a larger epsilon or fewer features"
-        return Forecast(ratios, remedy, show)
+        return Forecast(ratios, remedy, show, n_features=features)
 
     def predicted(
         self,

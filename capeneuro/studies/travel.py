@@ -1,0 +1,95 @@
+"""How much travels between a site and the aggregator, and what is too much."""
+
+from capeneuro.config.errors import ConfigError
+from capeneuro.config.study import StudyConfig
+from capeneuro.federation.envelope import LARGE
+from capeneuro.federation.requests import COOPERATIVE_ARMS
+from capeneuro.federation.site import MOST_SITES
+
+# Bytes of a number; arrays of a cooperative arm's answer: with noise, and of masks.
+NUMBER, ARRAYS = 8, 2
+# Bytes of the aggregator's memory whatever the study, measured with up to 50 sites; and
+# times an answer beside that, while it is opened and added.
+MEMORY, OPENED = 400 * 2**20, 4
+# Bytes a second of a line in the forecast.
+LINE = 10**6
+
+
+def n_numbers(study: StudyConfig, n_features: int) -> int:
+    """Numbers in the largest release of a study, or of a stage of one.
+
+    Parameters
+    ----------
+    study
+        With one stage, or a stage.
+    n_features
+        D.
+    """
+    D, S = n_features, len(study.sites)
+    pairs = (D + S + 1) * (D + S + 2) // 2  # with a constant for each site and one more
+    if study.kind == "components" and study.pca.method == "power":
+        return D * 2 * study.n_components
+    if study.kind == "contrast":
+        covariates = study.contrast.covariates.values()
+        p = S + sum(len(c.groups or (0, 1)) - 1 for c in covariates)
+        return p * (p + D) + D + 2
+    if study.kind == "distribution":
+        return D * study.distribution.n_bins
+    if study.kind == "network":
+        return study.network.n_hidden * (D + 2) + 1
+    return pairs
+
+
+def n_bytes(study: StudyConfig, n_features: int) -> int:
+    """Bytes of the largest answer of one site."""
+    arrays = ARRAYS if study.arm in COOPERATIVE_ARMS else 1
+    return NUMBER * arrays * n_numbers(study, n_features)
+
+
+def check(study: StudyConfig, n_features: int) -> None:
+    """Refuse a study whose sites or answers are too many or too large to travel.
+
+    Raises
+    ------
+    ConfigError
+        With what is too large, the limit, and what would be smaller.
+    """
+    n_sites, largest = len(study.sites), n_bytes(study, n_features)
+    if n_sites > MOST_SITES:
+        raise ConfigError(
+            f"study {study.study}: sites: must be at most {MOST_SITES}, got {n_sites}"
+        )
+    if largest > LARGE:
+        raise ConfigError(
+            f"study {study.study}: {n_features} features: an answer must be at most "
+            f"{_in_words(LARGE)}, and would be {_in_words(largest)}; use a coarser "
+            "basis, or pca.method: power"
+        )
+
+
+def forecast(study: StudyConfig, n_features: int) -> str:
+    """Say what travels at most in a release, how long, and what the aggregator needs.
+
+    Parameters
+    ----------
+    study, n_features
+        As of :func:`n_numbers`.
+    """
+    n_sites, largest = len(study.sites), n_bytes(study, n_features)
+    seconds = largest / LINE
+    time = f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.2g} s"
+    n_releases = sum(study.n_releases.values())
+    return (
+        f"travels: at most {_in_words(largest)} from a site in a release, of up to "
+        f"{n_releases} ({time} on a line of 1 MB/s); the aggregator needs some "
+        f"{_in_words(MEMORY + OPENED * largest)} of memory, and while answers arrive "
+        f"{_in_words(n_sites * largest)} of disk"
+    )
+
+
+def _in_words(size: int) -> str:
+    """A number of bytes in the largest unit of which there is one."""
+    for unit, length in ("GB", 1e9), ("MB", 1e6), ("kB", 1e3):
+        if size >= length:
+            return f"{size / length:.3g} {unit}"
+    return f"{size} bytes"
