@@ -59,7 +59,18 @@ class RoundFailed(Exception):
 
 
 def some(names: Sequence[str]) -> str:
-    """Names of sites in a line, the first of many with the number of the others."""
+    """Names of sites in a line, the first of many with the number of the others.
+
+    Parameters
+    ----------
+    names
+        Of the sites.
+
+    Returns
+    -------
+    str
+        All of them, or the first :data:`MOST_NAMED`.
+    """
     more = len(names) - MOST_NAMED
     listed = ", ".join(names[:MOST_NAMED])
     return f"{listed} and {more} more" if more > 0 else listed

@@ -27,6 +27,7 @@ from capeneuro.federation import envelope, noise_addition
 from capeneuro.federation.entries import ReleaseLine
 from capeneuro.federation.envelope import Authority, Gate
 from capeneuro.federation.hash_chain import Lines
+from capeneuro.federation.index import Index, Spent
 from capeneuro.federation.ledger import BudgetExceeded, Ledger
 from capeneuro.federation.messages import pack
 from capeneuro.federation.secagg import one_exchange
@@ -541,10 +542,12 @@ def a_lineage_has_one_promise() -> None:
 
 
 def each_stage_apart(patch: Patch) -> None:
-    def of_lineage(self, lineage, study, site="", stages=()):
-        return [e for e in self._releases.values() if e.study == study]
+    check = Ledger._check
 
-    patch.setattr(Ledger, "of_lineage", of_lineage)
+    def alone(self, entry, promise, stages=()):
+        check(self, replace(entry, lineage=""), promise)
+
+    patch.setattr(Ledger, "_check", alone)
 
 
 def all_studies_share_a_ceiling() -> None:
@@ -555,7 +558,7 @@ def all_studies_share_a_ceiling() -> None:
 
 
 def last_study_alone(patch: Patch) -> None:
-    patch.setattr(Ledger, "_total", lambda self, without=(): 0.0)
+    patch.setattr(Index, "counted", lambda self, cohort: Spent())
 
 
 def what_left_is_charged() -> None:
@@ -606,9 +609,9 @@ def one_request_has_one_answer() -> None:
 def forgets_answers(patch: Patch) -> None:
     charge = Ledger.charge
 
-    def anew(self, request, subjects, entry, reply, packed, *rest):
-        self._releases.pop(request, None)
-        return charge(self, request, subjects, entry, reply, packed, *rest)
+    def anew(self, request, *content, **options):
+        self._index.releases.pop(request, None)
+        return charge(self, request, *content, **options)
 
     patch.setattr(Ledger, "stored", lambda *_: None)
     patch.setattr(Ledger, "charge", anew)

@@ -36,6 +36,8 @@ from capeneuro.federation.requests import COOPERATIVE_ARMS
 from capeneuro.federation.site import Site
 from capeneuro.flare import answering, controller
 from capeneuro.flare.answering import AnsweringSite
+from capeneuro.flare.named_arrays import KeptArrays
+from capeneuro.flare.parts import PartedAnswers
 from capeneuro.privacy.queries import QUERIES
 from capeneuro.studies import sites as site_files
 
@@ -71,16 +73,18 @@ class Network:
             spent = ReleaseLine(study="earlier", mu=0.8 * CEILING.mu, unit="subject")
             if name == "site0":
                 made._ledger.charge("0" * 64, earlier, spent, b"")
-            self.executors[name] = self._executor(name, made)
+            self.executors[name] = self._executor(name, made, folder)
         self.seen: list[tuple] = []
         greeting = {"version": __version__, "clock": time.time()}
         greeting |= {"approvals": {}, "done": False, "made_from": ""}
         for name in NAMES:
             self.ask(name, "ping", **greeting)
 
-    def _executor(self, name: str, site) -> controller.SiteExecutor:
+    def _executor(self, name: str, site, folder: Path) -> controller.SiteExecutor:
         made = controller.SiteExecutor("")
         made._is_on = lambda: True
+        kept = KeptArrays(folder / name / "requests")
+        made._parts = PartedAnswers(made._answer, kept)
         own = {"digest": self.authority.manifest, "asker": self.authority.public}
         manifest = SimpleNamespace(missing=lambda _: [], **own)
         clock = made._start_clock
