@@ -646,6 +646,12 @@ class ComponentsKind(StudyKind):
         A = files.read_arrays(study.results / UNMIXING)["mixing"]
         return group_maps.named(group_maps.zscore(self.basis.synthesis @ A), atlases)
 
+    def n_numbers(self, n_features: int) -> int:
+        """Numbers in the largest release: of power iteration 2 R directions."""
+        if self.study.pca.method == "power":
+            return n_features * 2 * self.study.n_components
+        return super().n_numbers(n_features)
+
     def forecast(self, site_names: Sequence[str], counts: Counts) -> Forecast:
         """Foretell the noise of the subspace and of the components."""
         return components_forecast.forecast(self.study, site_names, counts)

@@ -473,6 +473,11 @@ class ContrastKind(RowStudyKind):
             noise.deviation, noise.n_people, self.design, outcomes, clip
         )
 
+    def n_numbers(self, n_features: int) -> int:
+        """Numbers in a release: products of p columns with outcomes, and squares."""
+        p = len(self.design.effects)
+        return p * (p + n_features) + n_features + 2
+
     def _outcomes_of_size(self, n: int) -> Outcomes:
         """Pick n of the public outcomes, evenly spaced."""
         if self.study.contrast.covariance is None:

@@ -70,6 +70,10 @@ class DistributionKind(RowStudyKind):
         n_bins = self.study.distribution.n_bins
         return lambda x, beside: algorithm.bins_of(x, n_bins)
 
+    def n_numbers(self, n_features: int) -> int:
+        """Numbers in the release: shares of all bins."""
+        return n_features * self.study.distribution.n_bins
+
     def decode(self, z: np.ndarray) -> None:
         """Return None: there is no target."""
 

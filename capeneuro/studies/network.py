@@ -82,6 +82,10 @@ class NetworkKind(RowStudyKind):
 
         return encode
 
+    def n_numbers(self, n_features: int) -> int:
+        """Numbers in a release: a gradient of all weights."""
+        return self.study.network.n_hidden * (n_features + 2) + 1
+
     def decode(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Decode rows (D, N) and labels (N,) of encoded people."""
         D = len(self.shape.names)

@@ -140,6 +140,14 @@ class StudyKind(ABC):
             If a number that it needs is missing from the counts.
         """
 
+    def n_numbers(self, n_features: int) -> int:
+        """Numbers in the largest release of D features, or somewhat more.
+
+        By default those of a second moment, with a row for each site and one more.
+        """
+        n = n_features + len(self.study.sites) + 1
+        return n * (n + 1) // 2
+
     @abstractmethod
     def chapter(self, record: dict[str, Any], threads: int = 1) -> Any:
         """Make the study's chapter of the report: pictures, verdicts, scores."""

@@ -5,6 +5,7 @@ from capeneuro.config.study import StudyConfig
 from capeneuro.federation.envelope import LARGE
 from capeneuro.federation.requests import COOPERATIVE_ARMS
 from capeneuro.federation.site import MOST_SITES
+from capeneuro.studies import registry
 
 # Bytes of a number; arrays of a cooperative arm's answer: with noise, and of masks.
 NUMBER, ARRAYS = 8, 2
@@ -15,35 +16,10 @@ MEMORY, OPENED = 400 * 2**20, 4
 LINE = 10**6
 
 
-def n_numbers(study: StudyConfig, n_features: int) -> int:
-    """Numbers in the largest release of a study, or of a stage of one.
-
-    Parameters
-    ----------
-    study
-        With one stage, or a stage.
-    n_features
-        D.
-    """
-    D, S = n_features, len(study.sites)
-    pairs = (D + S + 1) * (D + S + 2) // 2  # with a constant for each site and one more
-    if study.kind == "components" and study.pca.method == "power":
-        return D * 2 * study.n_components
-    if study.kind == "contrast":
-        covariates = study.contrast.covariates.values()
-        p = S + sum(len(c.groups or (0, 1)) - 1 for c in covariates)
-        return p * (p + D) + D + 2
-    if study.kind == "distribution":
-        return D * study.distribution.n_bins
-    if study.kind == "network":
-        return study.network.n_hidden * (D + 2) + 1
-    return pairs
-
-
 def n_bytes(study: StudyConfig, n_features: int) -> int:
-    """Bytes of the largest answer of one site."""
+    """Bytes of the largest answer of one site to a study, or to a stage of one."""
     arrays = ARRAYS if study.arm in COOPERATIVE_ARMS else 1
-    return NUMBER * arrays * n_numbers(study, n_features)
+    return NUMBER * arrays * registry.of(study).n_numbers(n_features)
 
 
 def check(study: StudyConfig, n_features: int) -> None:
@@ -68,19 +44,19 @@ def check(study: StudyConfig, n_features: int) -> None:
 
 
 def forecast(study: StudyConfig, n_features: int) -> str:
-    """Say what travels at most in a release, how long, and what the aggregator needs.
+    """Say about how much travels in a release, how long, and what the aggregator needs.
 
     Parameters
     ----------
     study, n_features
-        As of :func:`n_numbers`.
+        The study, or a stage of one, and D.
     """
     n_sites, largest = len(study.sites), n_bytes(study, n_features)
     seconds = largest / LINE
     time = f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.2g} s"
     n_releases = sum(study.n_releases.values())
     return (
-        f"travels: at most {_in_words(largest)} from a site in a release, of up to "
+        f"travels: some {_in_words(largest)} from a site in a release, of up to "
         f"{n_releases} ({time} on a line of 1 MB/s); the aggregator needs some "
         f"{_in_words(MEMORY + OPENED * largest)} of memory, and while answers arrive "
         f"{_in_words(n_sites * largest)} of disk"
