@@ -167,6 +167,7 @@ def submit(root: Path, job: Path, done, seconds: float) -> None:
         identity = lead.submit_job(str(job))
         while not done():
             assert time.monotonic() < end, "the job did not end"
+            assert not str(lead.get_job_status(identity)).endswith("ABNORMAL")
             time.sleep(0.2)
         while not str(lead.get_job_status(identity)).startswith(parties.ENDED):
             time.sleep(0.2)

@@ -61,6 +61,9 @@ class EchoController(Controller):
 class EchoExecutor(Executor):
     """A site that answers with as many bytes as it is asked for."""
 
+    def __init__(self, study: str) -> None:
+        super().__init__()  # the study that a site's kit lists
+
     def handle_event(self, event_type, fl_ctx) -> None:
         """Answer from the start of a job on."""
         if event_type == EventType.START_RUN:

@@ -56,7 +56,7 @@ def main() -> None:
         federation = InProcess(sites, n_workers=2)
         for arm in ("cape", "non-private"):
             compare(*solvers(federation, sites, arm, A.shape[1], options), A, options)
-        X = next(sites["site-1"]._data("components"))[0]
+        X = sites["site-1"]._reduced
         against_literal(X, options.clip)
     growth(options.clip)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
@@ -109,7 +109,7 @@ def pooled(sites: dict[str, Site]) -> np.ndarray:
 
     The peers are faster on float64, their weights' type, than on float32.
     """
-    blocks = [next(site._data("components"))[0] for site in sites.values()]
+    blocks = [site._reduced for site in sites.values()]
     return np.concatenate(blocks, axis=1, dtype=np.float64)
 
 
