@@ -99,6 +99,7 @@ def main(arguments: list[str]) -> int:
     from nvflare.app_common.job_launcher import process_launcher
 
     process_launcher.spawn_process = _spawn
+    os.nice(10)  # sites have machines of their own: here the hub goes first
     sys.argv = arguments
     runpy.run_module(arguments[0], run_name="__main__")
     return 0

@@ -22,7 +22,6 @@ import threading
 import time
 from contextlib import redirect_stdout
 from datetime import UTC, datetime, timedelta
-from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -48,6 +47,9 @@ from capeneuro.studies import sites as site_files
 from capeneuro.studies.components import SUBSPACE, UNMIXING
 
 STUDY = federation.STUDY
+# Sites that start at a time: on one machine more of them would keep FLARE's clients
+# from connecting in the 10 s after which they end.
+STARTING = 8
 
 
 # --- kits ----------------------------------------------------------------------------
@@ -160,18 +162,19 @@ class Hub:
             self._samples.append((time.time(), sum(self._seconds.values())))
 
 
-def wait_until_registered(log: Path, n: int, seconds: float) -> None:
-    """Wait until all sites have registered, by the server's log."""
+def wait_until_registered(log: Path, n: int, seconds: float = 600.0) -> None:
+    """Wait until so many sites have registered, by the server's log."""
     end = time.monotonic() + seconds
     while (found := log.read_text().count("joined. Sent token")) < n:
         assert time.monotonic() < end, f"{found} of {n} sites registered"
         time.sleep(0.5)
 
 
-def start_sites(root: Path) -> list[light_sites.Child]:
-    """Start every site's client, a fork each."""
+def start_sites(root: Path, server_log: Path) -> list[light_sites.Child]:
+    """Start every site's client, a fork each, few at a time."""
     children, beat = [], BEAT * pace(len(federation.SITES))
-    for name in federation.SITES:
+    for i, name in enumerate(federation.SITES):
+        wait_until_registered(server_log, i - STARTING)
         folder, log = root / name, root / name / "log"
         kit_folder = root / "kits" / name / "kit"
         with contextlib.chdir(folder):
@@ -183,13 +186,18 @@ def start_sites(root: Path) -> list[light_sites.Child]:
 
 def drive(root: Path, server: daemon.Process) -> str:
     """Run the study as `capeneuro aggregate` does; return what that prints."""
-    with contextlib.chdir(root / "aggregator"), redirect_stdout(StringIO()) as printed:
+    told = root / "aggregate.txt"
+    with (
+        contextlib.chdir(root / "aggregator"),
+        open(told, "w") as printed,
+        redirect_stdout(printed),
+    ):
         study = load.load_study(STUDY)
         files.write_json(site_files.status_file(study), {"job": None})
         lead = root / "kits/lead/kit"
         party = SimpleNamespace(keep=server.keep, require=lambda: None)
         parties._Drive(study, controller, party, lead, 600.0, 1000).run(600.0)
-    return printed.getvalue()
+    return told.read_text()
 
 
 def run(root: Path, is_large: bool) -> None:
@@ -206,8 +214,8 @@ def run(root: Path, is_large: bool) -> None:
         while "Server started" not in log.read_text():
             time.sleep(0.2)
         start = time.time()
-        children = start_sites(root)
-        wait_until_registered(log, n, 600.0)
+        children = start_sites(root, log)
+        wait_until_registered(log, n)
         begin = time.time()
         print(f"all registered: {begin - start:.1f} s", flush=True)
         printed = drive(root, server)

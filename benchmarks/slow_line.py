@@ -4,18 +4,19 @@
     ... slow_line.py --jobs 1e7          # each release in a job of its own
 
 Three sites as processes over mutual TLS; 60,000 voxels, six directions, two rounds of
-power iteration: answers of some 6 MB. One site's line has each of the rates, default
-100 kB/s and 1 MB/s, both ways, by a proxy between it and the server. Prints whether the
-released arrays are those of one process to the last bit, sites that were left out, the
-seconds that the study took, and what passed the proxy. Needs the extra `federated`.
+power iteration: answers of some 6 MB, with ``--directions 40`` of 38. One site's line
+has each of the rates, default 100 kB/s and 1 MB/s, both ways, by a proxy between it and
+the server. Prints whether the released arrays are those of one process to the last bit,
+sites that were left out, the seconds that the study took, and what passed the proxy.
+Needs the extra `federated`.
 With ``--jobs`` a job ends after each release, so that its sites are projected again.
 """
 
+import argparse
 import contextlib
 import json
 import re
 import socket
-import sys
 import tempfile
 import time
 from functools import partial
@@ -117,10 +118,15 @@ def _is_done(status: Path, job: str) -> bool:
 
 def main() -> None:
     """Print the table."""
-    segment = 1 if "--jobs" in sys.argv else 1000
-    rates = [float(x) for x in sys.argv[1:] if x != "--jobs"] or [1e5, 1e6]
+    global R
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("rates", nargs="*", type=float, default=[1e5, 1e6])
+    parser.add_argument("--directions", type=int, default=2 * R)
+    parser.add_argument("--jobs", action="store_true")
+    arguments = parser.parse_args()
+    R, segment = arguments.directions // 2, 1 if arguments.jobs else 1000
     print("bytes/s equal lost seconds up/MB down/MB")
-    for rate in rates:
+    for rate in arguments.rates:
         with tempfile.TemporaryDirectory() as folder:
             write(Path(folder))
             print(*over(Path(folder), rate, segment), flush=True)

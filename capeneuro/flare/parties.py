@@ -490,7 +490,13 @@ def write_job(folder: Path, study: StudyConfig, options: dict[str, Any]) -> None
     )
     files.write_json(
         folder / "app/config/config_fed_client.json",
-        {"format_version": 2, "executors": [{"tasks": ["*"], "executor": executor}]},
+        {
+            "format_version": 2,
+            "executors": [{"tasks": ["*"], "executor": executor}],
+            # Of a job process that starts: for an answer, and until it gives up.
+            "runner_sync_timeout": 2.0 * pace(len(everyone)),
+            "max_runner_sync_timeout": 60.0 * pace(len(everyone)),
+        },
     )
 
 
