@@ -193,6 +193,25 @@ def _explain_arguments(command: argparse.ArgumentParser) -> None:
     which.add_argument("--site", action="store_true", help="keys of site files")
 
 
+def doctor(_: argparse.Namespace) -> int:
+    """Show versions and the state of this machine, without data, to ask for help.
+
+    Versions, processors, memory, disks, locks and the state of ledgers: no data, no
+    names of studies, sites or people. Status 1 where something has to be mended.
+    """
+    from capeneuro.flare import installation
+
+    has_failed = False
+    for finding in installation.findings():
+        print(finding.line, flush=True)
+        has_failed = has_failed or finding.failed
+    return int(has_failed)
+
+
+def _no_arguments(command: argparse.ArgumentParser) -> None:
+    """Take no arguments."""
+
+
 def site_means(options: argparse.Namespace) -> None:
     """Print a site's row of `contrast.means`, from its own table of people.
 
@@ -1133,6 +1152,7 @@ def commands() -> Iterator[Command]:
     study = "config/config.yaml"
     yield Command(init, _init_arguments, "my-study --sites 3")
     yield Command(explain, _explain_arguments, "budget.n_colluding")
+    yield Command(doctor, _no_arguments, "> doctor.txt")
     yield Command(
         site_means, _site_means_arguments, f"{study} --site north", "site-means"
     )

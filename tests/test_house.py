@@ -31,7 +31,10 @@ APART = {"algorithms": {"data", "config"}, "data": {"federation"}}
 LIBRARIES = {
     "warm": {"threadpoolctl"},
     "cli": {"argcomplete"},
-    "flare": {"nvflare", "psutil", "cryptography", "yaml", "threadpoolctl", "tqdm"},
+    "flare": {
+        *("nvflare", "psutil", "cryptography", "yaml", "threadpoolctl", "tqdm"),
+        *("packaging", "platformdirs"),
+    },
     "notebook": {"matplotlib", "sklearn", "tqdm", "yaml"},
     "audit": {"scipy", "threadpoolctl"},
     "studies": {"joblib", "threadpoolctl", "tqdm", "yaml"},

@@ -14,6 +14,8 @@ reach
     What answers at the server's address.
 host
     What a site's machine must have for a study: line, clock, disks, locks, memory.
+installation
+    What is installed on a machine, for a question to others: no data.
 renewal
     A renewed certificate put into a kit, in one step.
 daemon
