@@ -32,6 +32,8 @@ from capeneuro.report.privacy_record import mus_of, shareable, versions
 
 # Rows of a table that the page shows; a file beside it has all of them.
 MOST_ROWS = 40
+# People that a private page shows: no browser opens one with all of a biobank.
+MOST_PEOPLE = 200
 INTERVAL = "95% interval"
 SVG = "data:image/svg+xml;base64,"
 # Height of the stamp below a picture [pt], and its style.
@@ -245,11 +247,14 @@ def quality(
 def render_quality(
     site: str, rows: list[dict[str, Any]], figure: Any, config: ComponentsConfig
 ) -> str:
-    """Render a site's private quality page."""
-    bound = config.pca.norm_bound
+    """Render a site's private quality page: of many people those who are kept least."""
+    bound, shown = config.pca.norm_bound, rows
+    if len(rows) > MOST_PEOPLE:
+        shown = sorted(rows, key=lambda row: row["clip_weight"])[:MOST_PEOPLE]
     return template_of("qc.html.jinja").render(
         site=site,
-        rows=rows,
+        rows=shown,
+        n_people=len(rows),
         measures={
             name
             for name in ("tsnr", "motion")
@@ -278,7 +283,7 @@ def _pages() -> jinja2.Environment:
         autoescape=jinja2.select_autoescape(["html.jinja"]),  # not of a model card
         undefined=jinja2.StrictUndefined,
     )
-    pages.globals["anchor_of"] = anchor_of
+    pages.globals |= {"anchor_of": anchor_of, "most_people": MOST_PEOPLE}
     return pages
 
 

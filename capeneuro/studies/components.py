@@ -5,6 +5,7 @@ over a site, stay there. The steps over all sites are the same for sites in this
 and over a network.
 """
 
+import heapq
 import json
 import os
 from collections import Counter
@@ -241,6 +242,7 @@ class ComponentsKind(StudyKind):
         runs, table = reader.kept_runs(derivatives.find_runs(config))
         rows: list[dict[str, Any]] = []
         norms: list[np.ndarray] = []
+        pictured: list[tuple[float, int]] = []
 
         def encode(
             folder: Path, images: list[Path]
@@ -275,6 +277,12 @@ class ComponentsKind(StudyKind):
                     plane = slices.portrait(qualities[0].image, mask)
                     alt = f"axial plane of {name}"
                     rows[-1]["picture"] = page.Picture("", plane, alt)
+                    # Pictures of people whom the page will not show are not kept.
+                    place = -rows[-1]["clip_weight"], -len(rows)
+                    heapq.heappush(pictured, place)
+                    if len(pictured) > page.MOST_PEOPLE:
+                        _, number = heapq.heappop(pictured)
+                        rows[-number - 1]["picture"] = None
                 yield name, X
 
         folder = study.private(site)
@@ -283,6 +291,9 @@ class ComponentsKind(StudyKind):
         files.write_table(folder / RUNS, nifti.RUNS, table)
         text = page.render_quality(site, rows, plots.norms(norms, bound), study)
         files.write_text(folder / "qc.html", text)
+        header = [name for name in rows[0] if name != "picture"]
+        every_row = [[row[name] for name in header] for row in rows]
+        files.write_table(folder / "qc.tsv", header, every_row)
         if far := sum(row["clip_weight"] < LOW_CLIP_WEIGHT for row in rows):
             print(
                 f"note: {site}: {survey.how_many(far)} of {len(rows)} far above the "

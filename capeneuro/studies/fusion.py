@@ -225,6 +225,8 @@ class FusionKind(StudyKind):
             fusion=study.fusion,
         )
         files.write_text(folder / "qc.html", text)
+        header = ["participant_id", "fmri_norm", "eeg_norm"]
+        files.write_table(folder / "qc.tsv", header, norms)
 
     @property
     def layout(self) -> str:

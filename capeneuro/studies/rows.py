@@ -533,6 +533,9 @@ class RowStudyKind(StudyKind):
             sizes=size_page,
         )
         files.write_text(folder / "qc.html", text)
+        header = ["participant_id", size_page.unit, "counts", *study.beside]
+        every_row = [[*row[:3], *row[3]] for row in rows]
+        files.write_table(folder / "qc.tsv", header, every_row)
 
     @property
     def layout(self) -> str:

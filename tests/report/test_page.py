@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import nibabel as nib
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 from helpers import CONTRACT
@@ -31,7 +32,7 @@ from tiny_study import (
     write_study,
 )
 
-from capeneuro import linalg
+from capeneuro import cli, linalg
 from capeneuro.algorithms import cca, regression, verdicts
 from capeneuro.algorithms.confidence import Moment
 from capeneuro.algorithms.pca import Subspace
@@ -50,6 +51,7 @@ STEPS = ("validate", "prepare", "pca", "ica", "maps", "reconstruct", "score", "r
 PRIVATE = {
     "projected.npz",
     "qc.html",
+    "qc.tsv",
     "timecourses.tsv",
     "inventory.tsv",
     "runs.tsv",
@@ -348,6 +350,23 @@ def test_the_quality_page_is_private_and_names_people(results):
     assert "Private: this page describes single participants" in text
     assert "sub-10" in text and "sub-11" in text
     assert text.count("<img") == 3 and "tSNR" in text and "100.0%" in text
+
+
+def test_of_many_people_those_who_are_kept_least_are_on_the_page(results, monkeypatch):
+    folder = Path("private/site-1/tiny")
+    prepare = ["prepare", "config.yaml", "--site", "site-1"]
+    with monkeypatch.context() as patched:
+        patched.setattr(pages, "MOST_PEOPLE", 1)
+        assert cli.main(prepare) == 0
+    text, table = (folder / "qc.html").read_text(), pd.read_table(folder / "qc.tsv")
+    assert len(table) == 2
+    least = table["subject"][table["clip_weight"].idxmin()]
+    assert [name in text for name in table["subject"]] == list(
+        table["subject"] == least
+    )
+    assert "The 1 of 2 people of whose second moments least is kept" in text
+    assert text.count("<img") == 2  # the histogram, and one plane
+    assert cli.main(prepare) == 0
 
 
 def test_what_people_have_in_the_components_is_on_a_private_page(results):
