@@ -30,8 +30,9 @@ from capeneuro.report import literature, methods_text, progress, protection, sen
 from capeneuro.report.figures import Figure
 from capeneuro.report.privacy_record import mus_of, shareable, versions
 
-# Rows of a table that the page shows; a file beside it has all of them.
-MOST_ROWS = 40
+# Rows of a table that a page shows, of effects the strongest; a file beside it has all.
+# P-values below the smallest are not told apart.
+MOST_ROWS, MOST_EFFECTS, SMALLEST_P = 40, 10, 1e-4
 # People that a private page shows: no browser opens one with all of a biobank.
 MOST_PEOPLE = 200
 INTERVAL = "95% interval"
@@ -53,7 +54,7 @@ class Picture(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Results in rows, at most :data:`MOST_ROWS` of which the page shows."""
+    """Results in rows, the first of which the page shows."""
 
     columns: Mapping[str, str]
     """Explanation of each column, by its heading."""
@@ -61,6 +62,8 @@ class Table(NamedTuple):
     """Strings, or a :class:`Picture`; a first cell links to the picture of its name."""
     file: str
     """Name of the file with all rows."""
+    most: int = MOST_ROWS
+    """Number of rows that the page shows."""
 
     def is_number(self, column: int) -> bool:
         """Whether a column's cells are numbers, which stand to the right."""
@@ -87,6 +90,8 @@ class Chapter(NamedTuple):
     """Maps above the noise for the interactive viewer, see :mod:`.viewer`."""
     forecast: Mapping[str, float] = {}
     """Forecast of the noise over the most that leaves a result, by step."""
+    headline: str = ""
+    """What was found, by name, for the first paragraph; empty: nothing more."""
 
     @property
     def sentence(self) -> str:
@@ -110,6 +115,15 @@ class Chapter(NamedTuple):
             for cell in row
             if isinstance(cell, Picture) and row[0] in names
         ]
+
+    @property
+    def lead(self) -> Picture | None:
+        """The first picture of the results above the noise, if no small maps are."""
+        is_found = self.verdicts.exceeds_noise.any()
+        drawn = [*self.pictures.get("found", ()), *self.pictures["maps"]]
+        if not (drawn and is_found) or self.strip:
+            return None
+        return drawn[0]._replace(alt=f"also below: {drawn[0].alt}")
 
 
 def render(
@@ -137,7 +151,6 @@ def render(
         "participants": protection.participants(record),
         "versions": versions(),
         "meanings": sentences.MEANINGS,
-        "most": MOST_ROWS,
     }
     parts = [
         {
@@ -387,23 +400,19 @@ def findings(verdicts: Verdicts, results: Sequence[Any]) -> list[Any]:
     return [result for result, is_shown in pairs if is_shown]
 
 
-# Rows of a table of results that a page has room for.
-MANY_ROWS = 40
-
-
 def table_of(path: Path, columns: Mapping[str, str]) -> Table:
     """Read a table of results: the explained columns, or without any all columns.
 
-    Rows above the noise come first, and of many those of small p. Columns ``low`` and
-    ``high`` become one.
+    Rows above the noise come first, and effects, which have a p-value, by that: the
+    strongest first. Columns ``low`` and ``high`` become one.
     """
     head, *rows = (line.split("\t") for line in path.read_text().splitlines())
-    columns = columns or dict.fromkeys(head, "")
+    columns, most = columns or dict.fromkeys(head, ""), MOST_ROWS
     if "verdict" in head:
         k = head.index("verdict")
         rows = sorted(rows, key=lambda row: row[k] != ABOVE)
-        if "p" in head and len(rows) > MANY_ROWS:  # of which only the first are shown
-            place = head.index("p")
+        if "p" in head:
+            place, most = head.index("p"), MOST_EFFECTS
             rows = sorted(
                 rows,
                 key=lambda row: (
@@ -412,21 +421,34 @@ def table_of(path: Path, columns: Mapping[str, str]) -> Table:
                     float(row[place]),
                 ),
             )
-    cells = [dict(zip(head, map(_short, row), strict=True)) for row in rows]
+    # An interval says how well a number is known: no more digits than that.
+    digits = 2 if "low" in columns else 3
+    cells = [
+        {name: _short(cell, name, digits) for name, cell in zip(head, row, strict=True)}
+        for row in rows
+    ]
     if "low" in columns:
         for row in cells:
             row[INTERVAL] = f"{row['low']} to {row['high']}"
         columns = {INTERVAL if k == "low" else k: v for k, v in columns.items()}
         columns.pop("high", None)
-    return Table(columns, [[row[name] for name in columns] for row in cells], path.name)
+    shown = [[row[name] for name in columns] for row in cells]
+    return Table(columns, shown, path.name, most)
 
 
-def _short(cell: str) -> str:
-    """A number to three digits; text unchanged."""
+def _short(cell: str, column: str, digits: int) -> str:
+    """A number of a column to so many digits; text unchanged."""
+    if cell.lstrip("-").isdigit():
+        return cell
     try:
-        return cell if cell.lstrip("-").isdigit() else f"{float(cell):.3g}"
+        number = float(cell)
     except ValueError:
         return cell
+    if column in ("p", "q"):
+        return f"{number:.2g}" if number >= SMALLEST_P else f"< {SMALLEST_P:.4f}"
+    if 10 ** (digits - 1) <= abs(number) < 1e5:
+        return f"{number:.0f}"
+    return f"{number:#.{digits}g}" if digits == 2 else f"{number:.{digits}g}"
 
 
 def anchor_of(name: str) -> str:

@@ -29,6 +29,8 @@ ANSWERERS = {
 FOLDER = "answers"
 # Results that are printed, and pictures that are drawn; all are in the table.
 SHOWN = 10
+# Rows of an answer that its page shows.
+MOST_ROWS = 50
 # Most features whose second moment is kept with the results: half a million numbers.
 MOST_KEPT = 1000
 CERTAIN, ALONE, UNTOLD = "not zero", "not zero, if asked alone", "not told"
@@ -144,7 +146,7 @@ def _page_table(reply: Reply, file: str) -> page.Table:
         del meanings[first]
     places = [reply.header.index(name) for name in meanings]
     rows = [[_short(row[place]) for place in places] for row in reply.rows]
-    return page.Table(meanings, rows, file)
+    return page.Table(meanings, rows, file, most=MOST_ROWS)
 
 
 def _short(cell: str) -> str:

@@ -44,6 +44,8 @@ from capeneuro.studies.sites import Sites
 
 # Most outcomes of a study, the voxels of a brain, if their covariance is diagonal.
 MOST_OUTCOMES = 100_000
+# Effects that the first paragraph of a report names.
+CLEAREST = 3
 SIZES = "group_desc-contrast_sizes"
 TABLE = "group_desc-contrast_table.tsv"
 MEANS = "group_desc-contrast_means.tsv"
@@ -257,6 +259,25 @@ class ContrastKind(RowStudyKind):
     def summary(self, result: Contrasts) -> list[str]:
         """Summarize the result in words, a line each."""
         return contrast_lines(result) + network_results.family_lines(self.shape, result)
+
+    def headline(self, result: Contrasts, verdicts: Verdicts) -> str:
+        """Name the effects of smallest p above the noise.
+
+        Without their sizes: of the largest of many estimates that is too large.
+        """
+        tested = [k for k, effect in enumerate(self.effects) if not effect.is_constant]
+        p_values = np.where(
+            verdicts.exceeds_noise, result.p_values[tested].ravel(), np.inf
+        )
+        clearest = np.argsort(p_values, kind="stable")[:CLEAREST]
+        outcomes = self.shape.names
+        names = [
+            f"{outcomes[k % len(outcomes)]} with "
+            f"{self.effects[tested[k // len(outcomes)]].name}"
+            for k in clearest
+            if np.isfinite(p_values[k])
+        ]
+        return f"Clearest: {', '.join(names)}" if names else ""
 
     # --- tables, maps and report -----------------------------------------------------
 

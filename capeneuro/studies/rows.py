@@ -713,7 +713,12 @@ class RowStudyKind(StudyKind):
             ),
             viewer.viewer(figures.findings),
             page.forecast_of(self.study),
+            self.headline(result, verdicts),
         )
+
+    def headline(self, result: Any, verdicts: Verdicts) -> str:
+        """Name what was found most clearly, for the report's first paragraph."""
+        return ""
 
     def scalp(self, values: np.ndarray, title: str, unit: str) -> list[Figure]:
         """Make a figure of one number a feature on the scalp, if they are of EEG."""
