@@ -17,7 +17,7 @@ import numpy as np
 from tensorly.decomposition import parafac, symmetric_parafac_power_iteration
 
 from capeneuro import linalg
-from capeneuro.algorithms import metrics, tensors
+from capeneuro.algorithms import metrics, tensor_parts, tensors
 from capeneuro.federation.ledger import Ledger
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.rules import Limits
@@ -68,7 +68,7 @@ if __name__ == "__main__":
     )
     truth = white.W.T @ A * np.sqrt(w)
     peers = {
-        "ours, 50 starts, 50 iterations": lambda: linalg.tensor_power(T, K)[1],
+        "ours, 50 starts, 50 iterations": lambda: tensor_parts.tensor_power(T, K)[1],
         "tensorly, symmetric power iteration, the same": lambda: (
             symmetric_parafac_power_iteration(T, K, 50, 50)[1]
         ),

@@ -23,8 +23,8 @@ from capeneuro.config import load
 from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.sections import BESIDE
 from capeneuro.config.site import SiteConfig
-from capeneuro.machine import Usage
 from capeneuro.studies.steps import steps
+from capeneuro.studies.usage import Usage
 
 # What the table of a ledger's releases shows; salted ids of people stay in the ledger.
 EXPORTED = ("study", "query", "round", "arm", "unit", "relation", "n_colluding")

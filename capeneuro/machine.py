@@ -5,9 +5,6 @@ Disks, quotas, rights and limits speak in the same few numbers whoever meets the
 
 import errno
 import os
-import resource
-import sys
-import time
 
 # Remedies; a number that is not here has none.
 REMEDIES = {
@@ -49,34 +46,3 @@ def in_words(error: OSError) -> str:
     path = f"{error.filename or folder}: " if error.filename or folder else ""
     todo = remedy(error)
     return f"{path}{error.strerror or error}{f'; {todo}' if todo else ''}"
-
-
-class Usage:
-    """Time and memory used since this object was made."""
-
-    def __init__(self) -> None:
-        self._start = time.monotonic()
-        self._processor_start = _processor_seconds()
-
-    def in_words(self) -> str:
-        """Seconds, processor seconds and the largest memory so far, as a sentence."""
-        seconds = time.monotonic() - self._start
-        processor = _processor_seconds() - self._processor_start
-        unit = 1024**2 if sys.platform == "darwin" else 1024  # bytes there, else KiB
-        peak = max(used.ru_maxrss for used in _usage()) / unit
-        return (
-            f"took {seconds:.1f} s, {processor:.1f} s of a processor, at most "
-            f"{peak:.0f} MiB"
-        )
-
-
-def _usage() -> list[resource.struct_rusage]:
-    """Resources used by this process, and by its processes that ended."""
-    return [
-        resource.getrusage(processes)
-        for processes in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    ]
-
-
-def _processor_seconds() -> float:
-    return sum(used.ru_utime + used.ru_stime for used in _usage())

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 import scipy.optimize
 
-from capeneuro.privacy import accounting, cape
+from capeneuro.privacy import accounting, calibration, cape
 from capeneuro.privacy.moments import largest_third
 from papers import as_printed, baselines, theorems
 from papers.theorems import NOMINAL, mu2
@@ -334,7 +334,7 @@ def pooled_noise() -> str:
     mu, ratio = 1.0, 1e4
     told = []
     for S, C in ((10, 0), (10, 3), (5, 1)):
-        gamma = cape.calibrate(np.full(S, mu), ratio, C)
+        gamma = calibration.calibrate(np.full(S, mu), ratio, C)
         told.append(f"{math.sqrt(gamma.sum() * 1.0) * mu:.3f} (S = {S}, S_C = {C})")
     return "deviation of the sum over a trusted curator's: " + ", ".join(told)
 
@@ -342,7 +342,7 @@ def pooled_noise() -> str:
 def gain() -> str:
     """Proposition 3.1."""
     S, C = 10, most_colluding(10)
-    gamma = cape.calibrate(np.ones(S), 1e4, C)
+    gamma = calibration.calibrate(np.ones(S), 1e4, C)
     return (
         f"S = {S}: {S} in variance at equal claims; at equal exact promise "
         f"{S / gamma.sum():.2f} with S_C = {C}, that is S_H"

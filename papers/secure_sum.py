@@ -8,6 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from capeneuro.federation.messages import pack
 from capeneuro.federation.secagg import protocol as secagg
+from capeneuro.federation.secagg import unmasking
 
 
 def measure(n_sites: int, size: int) -> dict[str, float]:
@@ -81,7 +82,7 @@ def measure(n_sites: int, size: int) -> dict[str, float]:
     }
     start = time.perf_counter()
     about = (roster, threshold, context, told)
-    total -= secagg.leftover(*about, survivors, shares, size)
+    total -= unmasking.leftover(*about, survivors, shares, size)
     aggregator += time.perf_counter() - start
     assert np.array_equal(total, expected)
     return {

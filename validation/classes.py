@@ -17,7 +17,7 @@ import math
 import numpy as np
 
 from capeneuro.audit import canaries
-from capeneuro.privacy import accounting, cape
+from capeneuro.privacy import accounting, calibration, cape
 
 EPSILON, DELTA = 8.0, 1e-5
 SITES = (2, 3, 5, 10, 30)
@@ -76,7 +76,7 @@ def main() -> None:
             for t in dict.fromkeys((S, least)):
                 rho, mu = 100.0 * S, np.full(S, promise.mu)
                 coalition = accounting.Coalition(S, c, S - t)
-                gamma = cape.arm_variances("cape", mu, rho, coalition)
+                gamma = calibration.arm_variances("cape", mu, rho, coalition)
                 views = cape.views("cape", gamma, rho, coalition)
                 for view in SHOWN:
                     losses = [float(views[view][0])]

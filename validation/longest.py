@@ -15,7 +15,7 @@ import numpy as np
 
 import capeneuro as cn
 from capeneuro.notebook.sites import Sites
-from capeneuro.privacy import accounting
+from capeneuro.privacy import accountants, accounting
 
 DELTA, CLIP, N_FEATURES, N_OTHERS = 1e-5, 1.0, 3, 20
 EPSILONS, VOLUMES = (0.1, 0.5, 2.0), (1, 4, 12)
@@ -74,7 +74,7 @@ def main() -> None:
         for n in VOLUMES:
             share, bound, one = right_guesses(epsilon, n, n_draws, seed=n)
             mu = accounting.mu_from_epsilon(epsilon, DELTA)
-            person = accounting.person_epsilon(mu, n, DELTA)
+            person = accountants.person_epsilon(mu, n, DELTA)
             error = (bound * (1 - bound) / n_draws) ** 0.5
             print(
                 f"{epsilon:g}\t{n}\t{person:.3g}\t{share:.4f}\t{error:.4f}\t{bound:.4f}"

@@ -18,6 +18,8 @@ covariance
     Covariance within sites from one released second moment.
 tensors
     Components of mixtures and topics: capeAGN.
+tensor_parts
+    Orthogonal parts of a symmetric tensor, by power iteration.
 patterns
     Patterns that people's rows differ by: PCA, and ICA of the released subspace.
 distribution

@@ -46,7 +46,7 @@ import numpy as np
 import scipy
 
 from capeneuro import linalg
-from capeneuro.algorithms import shrinkage
+from capeneuro.algorithms import shrinkage, tensor_parts
 from capeneuro.algorithms.shown import brief
 from capeneuro.algorithms.shrinkage import FLOOR, ROUNDING
 from capeneuro.federation.mechanism import Mechanism, Release
@@ -209,9 +209,9 @@ def from_whitened(white: Whitening, T: np.ndarray, **options: int) -> Decomposit
     T
         ``M3(W, W, W)`` with noise, shape (K, K, K).
     options
-        Of :func:`.linalg.tensor_power`.
+        Of :func:`.tensor_parts.tensor_power`.
     """
-    values, V = linalg.tensor_power(T, len(T), **options)
+    values, V = tensor_parts.tensor_power(T, len(T), **options)
     order = np.argsort(values, kind="stable")
     values, V = values[order], V[:, order]
     lam = np.maximum(values, 1.0)  # no component has more than all the weight
@@ -257,7 +257,7 @@ def mixture_components(
         Then the largest squared norm of a sample over its mean. A person's mean of many
         samples is shorter: a smaller reach suits persons.
     options
-        Of :func:`.linalg.tensor_power`.
+        Of :func:`.tensor_parts.tensor_power`.
 
     Returns
     -------
@@ -380,7 +380,7 @@ def whitened(white: Whitening, packed: np.ndarray, projected: bool) -> np.ndarra
         Which of them.
     """
     remaining = np.diag(white.values**-0.25) if projected else white.W
-    return linalg.multilinear(linalg.unpack_symmetric3(packed), remaining)
+    return tensor_parts.multilinear(linalg.unpack_symmetric3(packed), remaining)
 
 
 def _reduction_is_quieter(

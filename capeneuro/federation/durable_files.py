@@ -1,10 +1,8 @@
 """Files that survive a killed process and a power cut: absent or whole, never torn."""
 
-import errno
 import hashlib
 import os
 import secrets
-import shutil
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,25 +21,6 @@ def write_synced(path: Path, data: bytes, second_name: Path | None = None) -> No
     if second_name is not None:
         os.link(path, second_name)
     sync_folder(path.parent)
-
-
-def move_folder(source: Path, target: Path) -> None:
-    """Move a folder; after a crash it is at one of both places whole, or at both."""
-    if target.exists():
-        target.rmdir()
-    try:
-        source.rename(target)
-    except OSError as error:
-        if error.errno != errno.EXDEV:
-            raise
-        # Another disk: whole there before it is called what it is.
-        part = target.with_name(f".{target.name}-{secrets.token_hex(8)}")
-        shutil.copytree(source, part)
-        for path in (*part.rglob("*"), part):
-            sync_folder(path)
-        part.rename(target)
-    sync_folder(target.parent)
-    sync_folder(source.parent)
 
 
 def sync_folder(folder: Path) -> None:

@@ -6,6 +6,7 @@ in full. The old key is gone: no old request can be answered again, no mask come
 and the other sites must sign a revision of each study's manifest that goes on.
 """
 
+import errno
 import hashlib
 import secrets
 import shutil
@@ -92,7 +93,7 @@ def move(book: Ledger, source: Path) -> None:
         raise LedgerSetBack(f"{book.folder}: is not empty; name a folder that is")
     with _of_folder(book, source).locked():
         book.folder.parent.mkdir(parents=True, exist_ok=True)
-        durable_files.move_folder(source, target)
+        _move_folder(source, target)
         _settle(book, source)
 
 
@@ -143,6 +144,25 @@ def _not_copied(source: Path, target: Path, confirmed: Collection[str]) -> str:
         ):
             return str(name)
     return ""
+
+
+def _move_folder(source: Path, target: Path) -> None:
+    """Move a folder; after a crash it is at one of both places whole, or at both."""
+    if target.exists():
+        target.rmdir()
+    try:
+        source.rename(target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        # Another disk: whole there before it is called what it is.
+        part = target.with_name(f".{target.name}-{secrets.token_hex(8)}")
+        shutil.copytree(source, part)
+        for path in (*part.rglob("*"), part):
+            durable_files.sync_folder(path)
+        part.rename(target)
+    durable_files.sync_folder(target.parent)
+    durable_files.sync_folder(source.parent)
 
 
 def _settle(book: Ledger, source: Path) -> None:

@@ -13,7 +13,7 @@ arm              what the aggregator sees                       noise variance o
 
 t is the sensitivity of a weighted site mean, c / N with w_s = N_s / N, the same for
 every site, and mu the promise; with unequal promises the sites' noises differ
-(:func:`.cape.calibrate`). S_H counts the honest among the fewest sites that a
+(:func:`.calibration.calibrate`). S_H counts the honest among the fewest sites that a
 release may rest on; where sites dropped out, the mean is over the others. An algorithm
 never knows which arm it runs in.
 """
@@ -26,7 +26,6 @@ from typing import Any, Literal
 import numpy as np
 
 from capeneuro.federation.messages import Message, digest
-from capeneuro.federation.noise_addition import largest_total
 from capeneuro.federation.requests import (
     COOPERATIVE_ARMS,
     Description,
@@ -42,8 +41,8 @@ from capeneuro.federation.rounds import (
 )
 from capeneuro.federation.secagg import one_exchange
 from capeneuro.federation.transport import Federation
-from capeneuro.privacy import accounting, cape, noise, ring
-from capeneuro.privacy.queries import QUERIES
+from capeneuro.privacy import accounting, calibration, cape, noise, ring
+from capeneuro.privacy.queries import QUERIES, largest_contribution
 
 
 @dataclass(frozen=True)
@@ -235,12 +234,12 @@ class Mechanism:
 
         Guarantee
         ---------
-        Enough noise for every site's promise, from :func:`.cape.arm_variances`.
+        Enough noise for every site's promise, from :func:`.calibration.arm_variances`.
         """
         names = self.roster if names is None else names
         mu = [self.mu_factors.get(s, 1.0) / self.noise_multiplier for s in names]
         coalition = self.budget.coalition(len(names))
-        gamma = cape.arm_variances(self.arm, mu, self.noise_ratio, coalition)
+        gamma = calibration.arm_variances(self.arm, mu, self.noise_ratio, coalition)
         return dict(zip(names, gamma.tolist(), strict=True))
 
     def clip(self, bound: float) -> float:
@@ -553,3 +552,24 @@ class Mechanism:
 def _link(message: Message) -> str:
     """Name of the state that keeps the request before another one."""
     return f"link-{digest(message)}"
+
+
+def largest_total(request: Request, sensitivity: float, h: float) -> float:
+    """Largest sum of all sites' statistics with noise g, in steps of the grid.
+
+    Parameters
+    ----------
+    request
+        The request.
+    sensitivity, h
+        As in :func:`perturb`, and the grid step.
+
+    Returns
+    -------
+    float
+        No coordinate of an honest sum exceeds it; one whose masks do not cancel does,
+        but for a share of 2^-30.
+    """
+    deviations = [sensitivity * v**0.5 for v in request.variances.values()]
+    noise_reach = noise.LARGEST * sum(deviations) + len(deviations) * h
+    return (largest_contribution(request.parameters) + noise_reach) / h

@@ -87,27 +87,6 @@ def perturb(
     return NoiseDraw(f=f, e=e, h=h)
 
 
-def largest_total(request: Request, sensitivity: float, h: float) -> float:
-    """Largest sum of all sites' statistics with noise g, in steps of the grid.
-
-    Parameters
-    ----------
-    request
-        The request.
-    sensitivity, h
-        As in :func:`perturb`, and the grid step.
-
-    Returns
-    -------
-    float
-        No coordinate of an honest sum exceeds it; one whose masks do not cancel does,
-        but for a share of 2^-30.
-    """
-    deviations = [sensitivity * v**0.5 for v in request.variances.values()]
-    noise_reach = noise.LARGEST * sum(deviations) + len(deviations) * h
-    return (largest_contribution(request.parameters) + noise_reach) / h
-
-
 def _on_grid(
     u: np.ndarray, *, variance: float, h: float, request: Request, draw: Draw, term: str
 ) -> np.ndarray:

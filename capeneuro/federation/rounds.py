@@ -29,7 +29,7 @@ from capeneuro.federation.requests import (
     Signature,
 )
 from capeneuro.federation.secagg import protocol as secagg
-from capeneuro.federation.secagg import signing
+from capeneuro.federation.secagg import signing, unmasking
 from capeneuro.federation.transport import Federation
 
 # Times that the sites which agreed are asked to release, and the survivors to unmask,
@@ -389,7 +389,7 @@ def _leftover(federation: Federation, request: Request, state: Round) -> np.ndar
 
     ask_enough(federation, t, "unmask", dict.fromkeys(survivors, message), keep_shares)
     try:
-        return secagg.leftover(
+        return unmasking.leftover(
             roster=request.roster,
             threshold=t,
             context=request.context,

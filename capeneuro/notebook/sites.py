@@ -20,7 +20,7 @@ from capeneuro.federation.requests import Arm, Kind
 from capeneuro.federation.rules import Limits
 from capeneuro.federation.site import Site, longer
 from capeneuro.federation.transport import InProcess
-from capeneuro.privacy import accounting, cape
+from capeneuro.privacy import accountants, accounting, cape
 from capeneuro.privacy.accounting import Budget
 from capeneuro.privacy.moments import GRAM_BLOCK
 
@@ -230,7 +230,7 @@ class Sites:
             counts[record["query"]] = counts.get(record["query"], 0) + 1
         n, worst = 1 if self.budget.unit == "subject" else self.longest, np.inf
         if n is not None:
-            worst = accounting.person_epsilon(self.budget.mu, n, self.budget.delta)
+            worst = accountants.person_epsilon(self.budget.mu, n, self.budget.delta)
         exact, nothing = np.inf in mus, self.arm == "non-private"
         mu = 0.0 if exact else accounting.compose(mus)
         spent = np.inf if exact else accounting.epsilon_from_mu(mu, self.budget.delta)

@@ -2,8 +2,12 @@
 
 accounting
     From noise to (epsilon, delta) and back; the budget that a study promises.
+accountants
+    The same in other words, for plans and reports: other accountants, a person.
 cape
-    Noise of every arm: correlated noise that cancels, and what each party learns.
+    What each party learns, in every arm: correlated noise that cancels.
+calibration
+    Least noise that keeps every site's promise; planned, never relied on.
 queries
     Every statistic that may leave a site, with its sensitivity.
 blocks

@@ -24,7 +24,7 @@ from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.study import StudyConfig
 from capeneuro.data import files
 from capeneuro.persons.quality import MOVED, RunQuality, person_quality
-from capeneuro.privacy import accounting
+from capeneuro.privacy import accountants, accounting
 from capeneuro.privacy.cape import VIEWS
 from capeneuro.report import literature, methods_text, progress, protection, sentences
 from capeneuro.report.figures import Figure
@@ -167,7 +167,7 @@ def render(
         parties=sentences.parties(config),
         accepted=sentences.ACCEPTED,
         guess=accounting.attack_accuracy_bound,
-        any_guess=accounting.attack_accuracy_bound_of_epsilon,
+        any_guess=accountants.attack_accuracy_bound_of_epsilon,
         any_odds=np.exp,
         # An attack on other options is no evidence about this study.
         audit=audit if audit.get("study") == config.identity else None,
@@ -227,7 +227,7 @@ def curve_of(record: dict[str, Any]) -> list[dict[str, float]]:
     known = [of_site for of_site in mus if None not in of_site]
     if not known:
         return []
-    return accounting.curve(max(known, key=accounting.compose), record["delta"])
+    return accountants.curve(max(known, key=accounting.compose), record["delta"])
 
 
 def quality(

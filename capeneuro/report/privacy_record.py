@@ -14,7 +14,7 @@ import yaml
 from capeneuro.config.load import every_kind
 from capeneuro.config.study import WEAK_EPSILON, StudyConfig
 from capeneuro.data import files
-from capeneuro.privacy import accounting, cape
+from capeneuro.privacy import accountants, accounting, cape
 from capeneuro.report import privacy_schema, protection
 
 # A second opinion on the record, which imports nothing of this package.
@@ -155,7 +155,9 @@ def privacy_record(
             "releases": len(of_site),
             "n_survived": n_survived,
         } | {
-            view: None if None in mus[view] else accounting.epsilons(mus[view], p.delta)
+            view: None
+            if None in mus[view]
+            else accountants.epsilons(mus[view], p.delta)
             for view in cape.VIEWS
         }
     return {

@@ -16,7 +16,7 @@ from capeneuro.config.errors import ConfigError
 from capeneuro.federation import vouching
 from capeneuro.federation.entries import ReleaseLine
 from capeneuro.federation.requests import EXACT_ARMS
-from capeneuro.privacy import accounting, cape, ring
+from capeneuro.privacy import accountants, accounting, cape, ring
 from capeneuro.privacy import rounding as rounding_cost
 from capeneuro.privacy.queries import QUERIES
 from capeneuro.report import protection
@@ -433,7 +433,7 @@ def _of_record(record: Mapping[str, Any]) -> Iterable[tuple[str, Any, Any]]:
         for view in cape.VIEWS:
             mus = [site["mu"][view] for site in parts]
             exact = None in mus
-            recomputed = None if exact else accounting.epsilons(mus, delta)
+            recomputed = None if exact else accountants.epsilons(mus, delta)
             if exact or total[view] is None:
                 yield f"{at_site}.{view}", total[view], recomputed
                 continue
@@ -460,7 +460,7 @@ def _of_record(record: Mapping[str, Any]) -> Iterable[tuple[str, Any, Any]]:
     person = record["person"]
     n = 1 if record["unit"] == "subject" else person["units"]
     yield "person.units", person["units"], n
-    recomputed = None if n is None else accounting.person_epsilon(worst, n, delta)
+    recomputed = None if n is None else accountants.person_epsilon(worst, n, delta)
     yield "person.epsilon_at_worst", person["epsilon_at_worst"], recomputed
     bound = None if n is None else accounting.attack_accuracy_bound(n * worst)
     yield "person.attack_accuracy_bound", person["attack_accuracy_bound"], bound

@@ -90,6 +90,8 @@ workflow
     What the Snakefile needs to know.
 cluster
     Jobs of a cluster that wait, and why.
+usage
+    Time and memory that a run took.
 endings
     What Snakemake and SLURM say last, in a line each.
 """

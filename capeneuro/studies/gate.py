@@ -20,7 +20,7 @@ from capeneuro.config.study import StudyConfig
 from capeneuro.data import files
 from capeneuro.federation.ledger import BudgetExceeded
 from capeneuro.federation.requests import COOPERATIVE_ARMS, Description
-from capeneuro.privacy import accounting, cape
+from capeneuro.privacy import accountants, accounting, calibration, cape
 from capeneuro.report import sentences
 from capeneuro.studies import registry, travel
 from capeneuro.studies.counts import SIZES, assumed, counted
@@ -437,7 +437,7 @@ def curve_in_words(mus: list[float], delta: float) -> str:
     """Lines of a table: total epsilon over the releases, by every accountant."""
     head = ["releases", *ACCOUNTANTS.values()]
     lines = ["  " + "  ".join(head)]
-    for row in accounting.curve(mus, delta):
+    for row in accountants.curve(mus, delta):
         cells = [f"{row['releases']}", *(f"{row[k]:.3f}" for k in ACCOUNTANTS)]
         padded = (cell.rjust(len(name)) for cell, name in zip(cells, head, strict=True))
         lines.append("  " + "  ".join(padded))
@@ -465,7 +465,7 @@ def epsilon_by_parties(study: StudyConfig, site: str = "") -> dict[str, float]:
     site_names = [site] if local else [*study.budget.site_epsilon, *[""] * S][:S]
     mu = [study.promise_of(name).mu for name in site_names]
     coalition = accounting.Coalition(1, 0) if local else _coalition(study)
-    gamma = cape.arm_variances(study.arm, mu, study.noise_ratio, coalition)
+    gamma = calibration.arm_variances(study.arm, mu, study.noise_ratio, coalition)
     losses = cape.views(study.arm, gamma, study.noise_ratio, coalition)
     k = site_names.index(site) if site in site_names else 0
     return {
@@ -552,7 +552,7 @@ def noise_over_pooled(
     S, local = len(study.sites), study.arm == "local"
     factors = [study.mu_factors.get(name, 1.0) for name in site_names]
     ratio, coalition = study.noise_ratio, _coalition(study)
-    gamma = cape.arm_variances(study.arm, factors, ratio, coalition)
+    gamma = calibration.arm_variances(study.arm, factors, ratio, coalition)
     over = float(np.sqrt(gamma[:1].sum() if local else gamma.sum()))
     if local:
         return ArmNoise(1, max(people // S, 1), over)

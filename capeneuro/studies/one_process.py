@@ -17,7 +17,6 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from capeneuro import machine
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.study import StudyConfig
 from capeneuro.data import files
@@ -27,6 +26,7 @@ from capeneuro.studies.gate import plan
 from capeneuro.studies.reports import report
 from capeneuro.studies.sites import Sites
 from capeneuro.studies.tasks import Task, tasks
+from capeneuro.studies.usage import Usage
 
 
 def run_step(study: StudyConfig, sites: Sites, step: str, **options: Any) -> Any:
@@ -305,7 +305,7 @@ def _run(task: Task, sites: Sites, cores: int) -> None:
     log = logging.FileHandler(path, mode="w")
     log.setFormatter(logging.Formatter("%(message)s"))
     logging.getLogger().addHandler(log)
-    usage = machine.Usage()
+    usage = Usage()
     try:
         # What a step computes must not depend on how many cores there are.
         with threadpool_limits(cores if task.step in ("plan", "report") else 1):

@@ -29,7 +29,7 @@ from capeneuro.federation.requests import COOPERATIVE_ARMS
 from capeneuro.federation.rules import TABLE, Limits
 from capeneuro.federation.site import Site, empty, longer
 from capeneuro.federation.transport import InProcess
-from capeneuro.privacy import accounting, cape, ring
+from capeneuro.privacy import accounting, calibration, ring
 
 Sites = dict[str, SiteConfig]
 # Relative rounding error of a noise multiplier.
@@ -356,7 +356,7 @@ def check_ceilings(
     factors = [study.mu_factors.get(name, 1.0) for name in site_names]
     n_dropout = len(site_names) - study.survivor_threshold
     coalition = accounting.Coalition(len(site_names), study.n_colluding, n_dropout)
-    gamma = cape.arm_variances(study.arm, factors, study.noise_ratio, coalition)
+    gamma = calibration.arm_variances(study.arm, factors, study.noise_ratio, coalition)
     spread = float(np.sqrt(gamma.max() / gamma.min()))
     if study.noise == "rounded" and spread > ring.LARGEST_SPREAD:
         raise ConfigError(

@@ -6,7 +6,7 @@ from helpers import in_process, make_mechanism, make_site
 from scipy import stats
 
 from capeneuro import linalg
-from capeneuro.algorithms import metrics, tensors
+from capeneuro.algorithms import metrics, tensor_parts, tensors
 from capeneuro.algorithms.tensors import mixture_components, topic_components
 from capeneuro.privacy.moments import largest_third
 from papers.baselines import vector_noise
@@ -28,7 +28,9 @@ def moments_of(model) -> tuple[np.ndarray, np.ndarray]:
 
 def found_from(M2, M3, K, **options):
     white = tensors.whitening(M2, K)
-    return tensors.from_whitened(white, linalg.multilinear(M3, white.W), **options)[:3]
+    return tensors.from_whitened(
+        white, tensor_parts.multilinear(M3, white.W), **options
+    )[:3]
 
 
 def sites_of(X, n_sites=5):
@@ -111,7 +113,7 @@ def test_sites_give_the_moments_of_all_samples(mixture):
     for sides in ("i,jk->ijk", "j,ik->ijk", "k,ij->ijk"):
         T -= VARIANCE * np.einsum(sides, X.mean(axis=1), np.eye(10))
     white = tensors.whitening(C, 5, variance=VARIANCE)
-    exact = tensors.from_whitened(white, linalg.multilinear(T, white.W))
+    exact = tensors.from_whitened(white, tensor_parts.multilinear(T, white.W))
     for projected in (True, False):
         asked = in_process(sites_of(X)), mechanisms("non-private"), 5, 2.0, np.inf
         found = mixture_components(*asked, VARIANCE, projected=projected)
@@ -152,8 +154,8 @@ def test_topics_come_as_near_as_documents_allow(documents, projected):
 
 def test_the_power_method_is_the_same_every_time(rng):
     T = linalg.unpack_symmetric3(rng.standard_normal(20))
-    first = linalg.tensor_power(T, 4)
-    for a, b in zip(first, linalg.tensor_power(T.copy(), 4), strict=True):
+    first = tensor_parts.tensor_power(T, 4)
+    for a, b in zip(first, tensor_parts.tensor_power(T.copy(), 4), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
@@ -162,7 +164,7 @@ def test_parts_are_of_norm_one_and_stand_still(noise, rng):
     Q = np.linalg.qr(rng.standard_normal((6, 6)))[0]
     T = np.einsum("r,ir,jr,kr->ijk", np.arange(2.0, 8), Q, Q, Q)
     T += noise * linalg.unpack_symmetric3(rng.standard_normal(56))
-    values, V = linalg.tensor_power(T, 6)
+    values, V = tensor_parts.tensor_power(T, 6)
     np.testing.assert_allclose(np.linalg.norm(V, axis=0), 1)
     assert np.isfinite(values).all()
     if noise > 1:
@@ -182,7 +184,7 @@ def test_parts_are_of_norm_one_and_stand_still(noise, rng):
 def test_fewer_parts_are_the_largest(rng):
     Q = np.linalg.qr(rng.standard_normal((6, 6)))[0]
     T = np.einsum("r,ir,jr,kr->ijk", np.array([1, 9, 2, 7, 3, 8.0]), Q, Q, Q)
-    values, _ = linalg.tensor_power(T, 3)
+    values, _ = tensor_parts.tensor_power(T, 3)
     np.testing.assert_allclose(np.sort(values), [7, 8, 9])
 
 

@@ -17,7 +17,8 @@ SURFACE = {
     "privacy/gradients": "infomax_gradient infomax_skew infomax_curvature "
     "network_gradient",
     "privacy/noise": "standard_normal key_stream discrete_normal",
-    "privacy/cape": "losses calibrate arm_variances views",
+    "privacy/cape": "losses views",
+    "privacy/calibration": "calibrate arm_variances",
     "privacy/ring": "grid to_ring",
     "privacy/accounting": "Budget.admits compose compose_squares "
     "add_exactly epsilon_from_mu mu_from_epsilon",
@@ -35,7 +36,8 @@ SURFACE = {
     "Mechanism.project",
     "federation/rounds": "gather",
     "federation/secagg/protocol": "advertise check_keys share masks sign unmask "
-    "check_signatures leftover Party.secret",
+    "check_signatures Party.secret",
+    "federation/secagg/unmasking": "leftover",
     "federation/secagg/one_exchange": "offer check_offers agree context masks "
     "digest_of_keys",
     "federation/secagg/masking": "pairwise_masks self_mask stretch derive",

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from capeneuro.federation.requests import EXACT_ARMS, Arm
-from capeneuro.privacy import accounting, cape
+from capeneuro.privacy import accounting, calibration, cape
 from capeneuro.privacy.accounting import Coalition
 
 # Delta = tau, the papers' split [docs/privacy.md].
@@ -246,7 +246,7 @@ def test_loss_never_falls_as_a_share_grows(sites, data):
 )
 def test_calibration_keeps_every_promise_and_meets_one(mu, ratio, data):
     S_C = data.draw(st.integers(0, len(mu) - 1))
-    gamma = cape.calibrate(mu, ratio, S_C)
+    gamma = calibration.calibrate(mu, ratio, S_C)
     reached = cape.losses(1.0, ratio * gamma, gamma, S_C) / np.array(mu)
     assert reached.max() <= 1
     assert reached.max() >= 1 - 1e-9
@@ -256,7 +256,7 @@ def test_calibration_keeps_every_promise_and_meets_one(mu, ratio, data):
 @pytest.mark.parametrize("ratio", [0.0, 1.0, 40.0, 4e3, 1e8])
 def test_equal_promises_have_the_closed_form(ratio, n_sites):
     n_honest = max(n_sites - 3, 1)
-    gamma = cape.calibrate(np.full(n_sites, 0.3), ratio, n_sites - n_honest)
+    gamma = calibration.calibrate(np.full(n_sites, 0.3), ratio, n_sites - n_honest)
     closed = (1 + ratio / n_honest) / (1 + ratio) / 0.09
     assert gamma == pytest.approx(closed, rel=1e-11)
     assert len(set(gamma)) == 1
@@ -273,7 +273,7 @@ def test_equal_promises_have_the_closed_form(ratio, n_sites):
 )
 def test_worked_calibrations(S, S_C, ratio, expected):
     # epsilon 1 at delta 1e-5 [docs/privacy.md].
-    gamma = cape.calibrate(np.full(S, 0.26805112321129422), ratio, S_C)
+    gamma = calibration.calibrate(np.full(S, 0.26805112321129422), ratio, S_C)
     assert gamma == pytest.approx(expected, rel=1e-6)
 
 
@@ -293,7 +293,7 @@ def test_worked_calibrations(S, S_C, ratio, expected):
 def test_worked_unequal_sites(epsilons, ratio, S_C, variance, gamma):
     # N = (500, 200, 100, 50), w = N_s / N, delta 1e-5 [docs/privacy.md].
     mu = [accounting.mu_from_epsilon(e, 1e-5) for e in epsilons]
-    beta = cape.calibrate(mu, ratio, S_C) / 850**2
+    beta = calibration.calibrate(mu, ratio, S_C) / 850**2
     assert beta.sum() == pytest.approx(variance, rel=1e-6)
     assert (beta / WEIGHTS**2)[0] == pytest.approx(gamma, rel=1e-5)
 
@@ -328,14 +328,14 @@ def _least_total(mu: np.ndarray, ratio: float, S_C: int) -> float:
 def test_unequal_promises_get_the_least_noise(ratio, S_C, rng):
     for _ in range(4):
         mu = np.exp(rng.normal(0, 0.5, 5))
-        total = cape.calibrate(mu, ratio, S_C).sum()
+        total = calibration.calibrate(mu, ratio, S_C).sum()
         assert total == pytest.approx(_least_total(mu, ratio, S_C), rel=1e-4)
 
 
 def test_many_unequal_sites_are_solved(rng):
     mu = np.exp(rng.normal(-1, 0.7, 64))
-    gamma = cape.calibrate(mu, 6400.0, 21)
-    strictest_for_all = cape.calibrate(np.full(64, mu.min()), 6400.0, 21)
+    gamma = calibration.calibrate(mu, 6400.0, 21)
+    strictest_for_all = calibration.calibrate(np.full(64, mu.min()), 6400.0, 21)
     assert gamma.sum() < 0.9 * strictest_for_all.sum()
     assert gamma.sum() >= 1 / mu.min() ** 2
 
@@ -343,19 +343,19 @@ def test_many_unequal_sites_are_solved(rng):
 @pytest.mark.parametrize("mu", [[1.0, 0.0], [1.0, -1.0], [1.0, np.inf], [np.nan, 1.0]])
 def test_no_noise_keeps_an_impossible_promise(mu):
     with pytest.raises(ValueError, match="positive and finite"):
-        cape.calibrate(mu, 10.0, 0)
+        calibration.calibrate(mu, 10.0, 0)
 
 
 @pytest.mark.parametrize("n_colluding", [2, 3, -1])
 def test_no_site_is_left(n_colluding):
     with pytest.raises(ValueError, match="sites collude"):
-        cape.calibrate([1.0, 1.0], 10.0, n_colluding)
+        calibration.calibrate([1.0, 1.0], 10.0, n_colluding)
 
 
 @pytest.mark.parametrize(("S", "S_C"), [(3, 0), (4, 1), (10, 0), (10, 3), (50, 16)])
 def test_default_ratio_is_close_to_a_trusted_sum(S, S_C):
     # Deviation of the sum, over pooled times sqrt(S / S_H): what the protocol loses.
-    gamma = cape.calibrate(np.ones(S), cape.NOISE_RATIO_PER_SITE * S, S_C)
+    gamma = calibration.calibrate(np.ones(S), cape.NOISE_RATIO_PER_SITE * S, S_C)
     loss = np.sqrt(gamma.sum()) / np.sqrt(S / (S - S_C))
     assert 1 <= loss < 1.005
 
@@ -367,7 +367,7 @@ def test_default_ratio_is_close_to_a_trusted_sum(S, S_C):
 @pytest.mark.parametrize(("S", "S_C"), [(1, 0), (4, 0), (10, 3), (5, 4)])
 def test_views_are_ordered_and_the_last_is_the_charge(arm, S, S_C):
     mu, ratio = np.linspace(0.3, 0.5, S), 100.0 * S
-    gamma = cape.arm_variances(arm, mu, ratio, Coalition(S, S_C))
+    gamma = calibration.arm_variances(arm, mu, ratio, Coalition(S, S_C))
     views = cape.views(arm, gamma, ratio, Coalition(S, S_C))
     assert tuple(views) == VIEWS
     if arm in EXACT_ARMS:  # who sees exact means is not guarded against
@@ -385,7 +385,9 @@ def test_views_are_ordered_and_the_last_is_the_charge(arm, S, S_C):
 
 
 def test_views_of_a_secure_sum_are_those_of_sums():
-    gamma = cape.arm_variances("secure_sum", np.full(10, 0.3), 7.0, Coalition(10, 3))
+    gamma = calibration.arm_variances(
+        "secure_sum", np.full(10, 0.3), 7.0, Coalition(10, 3)
+    )
     views = cape.views("secure_sum", gamma, 7.0, Coalition(10, 3))
     assert views["aggregator"] == pytest.approx(0.3 * 0.7**0.5)
     np.testing.assert_array_equal(views["aggregator"], views["reader"])
@@ -406,7 +408,9 @@ def test_no_party_of_any_class_is_above_the_promise(n_sites):
                 ("secure_sum", 1.0),
             ):
                 mu = rng.uniform(0.2, 2.0, S) if t % 2 else np.full(S, 0.5)
-                gamma = cape.arm_variances(arm, mu, ratio, Coalition(S, c, S - t))
+                gamma = calibration.arm_variances(
+                    arm, mu, ratio, Coalition(S, c, S - t)
+                )
                 views = cape.views(arm, gamma, ratio, Coalition(S, c, S - t))
                 for view in VIEWS:
                     assert (views[view] <= mu * (1 + 1e-9)).all(), (arm, c, t, view)
@@ -421,7 +425,7 @@ def test_a_promise_against_no_partner_is_broken_by_one(n_sites, n_partners, foun
     """What a partner learned when the default at two and three sites was none."""
     promise = accounting.Budget(2.0, 1e-5, "subject")
     mu, ratio = np.full(n_sites, promise.mu), 100.0 * n_sites
-    gamma = cape.arm_variances("cape", mu, ratio, Coalition(n_sites, 0))
+    gamma = calibration.arm_variances("cape", mu, ratio, Coalition(n_sites, 0))
     coalition = Coalition(n_sites, n_partners)
     partners = cape.views("cape", gamma, ratio, coalition)["partners"][0]
     epsilon = accounting.epsilon_from_mu(partners, 1e-5)

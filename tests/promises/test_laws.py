@@ -16,7 +16,7 @@ from helpers import (
 
 from capeneuro import linalg
 from capeneuro.federation.site import Site
-from capeneuro.privacy import cape, ring
+from capeneuro.privacy import calibration, cape, ring
 
 D = 64  # 2080 packed coordinates: enough to see a scale that is off by 15%
 ZERO = {"norm_bound": 1.0, "clip": 1.0}
@@ -139,7 +139,9 @@ def _replies(sizes: list[int], **changes: Any) -> tuple[list[Any], np.ndarray]:
 def test_each_message_and_the_total_have_their_own_laws(sizes):
     replies, T = _replies(sizes, n_colluding=1, noise_multiplier=MULTIPLIER)
     t = np.sqrt(2) / sum(sizes)
-    gamma = t**2 * cape.calibrate(np.full(len(sizes), 1 / MULTIPLIER), 100.0, 1)[0]
+    gamma = (
+        t**2 * calibration.calibrate(np.full(len(sizes), 1 / MULTIPLIER), 100.0, 1)[0]
+    )
     sigma2, h = 100.0 * gamma, ring.grid([gamma], t, 2080, "rounded")
     for reply in replies:
         assert_same_law(ring.from_ring(reply["noisy"], h), np.sqrt(sigma2 + gamma))
@@ -149,7 +151,7 @@ def test_each_message_and_the_total_have_their_own_laws(sizes):
 def test_messages_of_sites_are_independent_and_share_only_e_with_the_total():
     replies, T = _replies(SIZES, n_colluding=0)
     t = np.sqrt(2) / sum(SIZES)
-    (gamma, *_) = t**2 * cape.calibrate(np.full(4, 1 / MULTIPLIER), 100.0, 0)
+    (gamma, *_) = t**2 * calibration.calibrate(np.full(4, 1 / MULTIPLIER), 100.0, 0)
     h = ring.grid([gamma], t, 2080, "rounded")
     rows = [ring.from_ring(x, h) for x in [*(r["noisy"] for r in replies), T]]
     r = np.corrcoef(rows)

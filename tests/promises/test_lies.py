@@ -25,8 +25,7 @@ from helpers import (
 from capeneuro.federation.messages import Message, digest, pack, unpack
 from capeneuro.federation.requests import Request
 from capeneuro.federation.rounds import Checkpoint, RoundFailed, RoundVoid, gather
-from capeneuro.federation.secagg import one_exchange, signing
-from capeneuro.federation.secagg import protocol as secagg
+from capeneuro.federation.secagg import one_exchange, signing, unmasking
 from capeneuro.federation.site import Site
 
 STAGES = ("advertise", "share", "release", "confirm", "unmask")
@@ -458,7 +457,9 @@ def test_stories_that_differ_by_site_are_stopped_by_the_consistency_round(
         keys = {v: messages["site0"]["advertised"][v]}
         keys |= {n: messages["site0"]["advertised"][n] for n in survivors}
         alone = {n: {v: y} for n, y in own.items()}
-        left += secagg.leftover(list(sites), t, context, keys, survivors, alone, size)
+        left += unmasking.leftover(
+            list(sites), t, context, keys, survivors, alone, size
+        )
     total = sum(replies[n]["masked"] for n in survivors) - left
     small = np.abs(total.view(np.int64).astype(float)).max()
     # This is why sums that sites may drop out of need the round against such a liar.

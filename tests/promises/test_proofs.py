@@ -35,7 +35,9 @@ from capeneuro.federation.secagg import protocol as secagg
 from capeneuro.federation.secagg.protocol import Mismatch
 from capeneuro.federation.site import Site
 from capeneuro.privacy import (
+    accountants,
     accounting,
+    calibration,
     cape,
     clipping,
     contrasts,
@@ -301,12 +303,12 @@ def friendly_coalition(patch: Patch) -> None:
 def calibration_keeps_promises() -> None:
     mu = np.array([0.3, 1.0, 2.0, 0.3])
     for c in (0, 1):
-        gamma = cape.calibrate(mu, 40.0, c)
+        gamma = calibration.calibrate(mu, 40.0, c)
         assert (cape.losses(1.0, 40.0 * gamma, gamma, c) <= mu).all()
 
 
 def unscaled(patch: Patch) -> None:
-    patch.setattr(cape, "_scaled", lambda gamma, *_: gamma)
+    patch.setattr(calibration, "_scaled", lambda gamma, *_: gamma)
 
 
 def partners_take_their_noise_off() -> None:
@@ -325,7 +327,7 @@ def lost_sites_are_counted() -> None:
     """With three of five in a sum, and one colluder, two sites' noise is left."""
     promise = replace(budget(), n_colluding=1, survivor_threshold=4)
     coalition = promise.coalition(5)
-    gamma = cape.arm_variances("secure_sum", np.ones(5), 0.0, coalition)
+    gamma = calibration.arm_variances("secure_sum", np.ones(5), 0.0, coalition)
     assert 1 / math.sqrt(3 * gamma[0]) <= 1
 
 
@@ -484,14 +486,14 @@ def largest_for_all(patch: Patch) -> None:
 
 def a_person_has_n_times_the_loss() -> None:
     right = accounting.epsilon_from_mu(9 * 0.1, 1e-5)
-    assert accounting.person_epsilon(0.1, 9, 1e-5) == pytest.approx(right)
+    assert accountants.person_epsilon(0.1, 9, 1e-5) == pytest.approx(right)
 
 
 def root_of_n(patch: Patch) -> None:
     def person_epsilon(mu: float, n: int, delta: float) -> float:
         return accounting.epsilon_from_mu(math.sqrt(n) * mu, delta)
 
-    patch.setattr(accounting, "person_epsilon", person_epsilon)
+    patch.setattr(accountants, "person_epsilon", person_epsilon)
 
 
 def two_sites_lose_the_sum() -> None:

@@ -13,8 +13,7 @@ from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.messages import digest, pack, unpack
 from capeneuro.federation.requests import COOPERATIVE_ARMS, Release
 from capeneuro.federation.rules import Limits
-from capeneuro.federation.secagg import one_exchange
-from capeneuro.federation.secagg import protocol as secagg
+from capeneuro.federation.secagg import one_exchange, unmasking
 from capeneuro.federation.site import Site
 from capeneuro.federation.transport import Ungated
 from capeneuro.privacy.accounting import Budget
@@ -220,7 +219,7 @@ def total_mask(
     message = {"request": digest(asked), "survivors": list(sites)}
     shares = {n: s.answer("unmask", message)["shares"] for n, s in sites.items()}
     t, context = asked["survivor_threshold"], bytes.fromhex(digest(asked))
-    return secagg.leftover(list(sites), t, context, keys, list(sites), shares, size)
+    return unmasking.leftover(list(sites), t, context, keys, list(sites), shares, size)
 
 
 def in_process(sites: Mapping[str, Site]) -> Ungated:

@@ -7,6 +7,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from capeneuro.federation.secagg import protocol as secagg
+from capeneuro.federation.secagg import unmasking
 from capeneuro.federation.secagg.protocol import Party
 
 CONTEXT = hashlib.sha256(b"one sum").digest()
@@ -51,4 +52,4 @@ class Sum:
     def leftover(self, shares: dict | None = None) -> np.ndarray:
         about = list(self.parties), self.t, self.context, self.advertised
         shares = self.shares if shares is None else shares
-        return secagg.leftover(*about, self.survivors, shares, SIZE)
+        return unmasking.leftover(*about, self.survivors, shares, SIZE)

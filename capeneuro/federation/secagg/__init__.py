@@ -3,7 +3,9 @@
 one_exchange
     A sum in which every site must answer: one message to a site, one back.
 protocol
-    A sum that does without lost sites: four exchanges, and who does what in them.
+    A sum that does without lost sites: four exchanges, and what a site does in them.
+unmasking
+    What the aggregator does in them: it takes the masks off.
 masking
     Masks that cancel in the sum.
 shamir

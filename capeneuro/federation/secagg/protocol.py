@@ -409,89 +409,22 @@ def unmask(
     }
 
 
-# --- what the aggregator does --------------------------------------------------------
+# --- keys, signatures and boxes ------------------------------------------------------
 
 
-def leftover(
-    roster: Iterable[str],
-    threshold: int,
-    context: bytes,
-    advertised: Mapping[str, bytes],
-    survivors: Iterable[str],
-    shares: Mapping[str, Mapping[str, bytes]],
-    size: int,
-) -> np.ndarray:
-    """Masks that remain in the sum of the survivors' masked vectors.
+def points_of(roster: Iterable[str]) -> dict[str, int]:
+    """Where each site's shares lie.
 
     Parameters
     ----------
     roster
-        Names of all sites: they fix where each site's shares lie.
-    threshold
-        Sites whose shares are needed, t.
-    context
-        Identity of the sum, a digest.
-    advertised
-        What the sites advertised.
-    survivors
-        Sites whose vectors are in the sum.
-    shares
-        Answers of :func:`unmask`, by the site that gave them; at least the threshold.
-    size
-        Length of the vector.
+        Names of all sites.
 
     Returns
     -------
-    numpy.ndarray
-        uint64, shape (size,); to be subtracted from the sum.
-
-    Raises
-    ------
-    Mismatch
-        If the shares do not give the secrets that were advertised.
-
-    Guarantee
-    ---------
-    It takes the masks off the survivors' sum, not off any vector of it. A wrong share
-    is told by the digest or the key that was advertised.
+    dict
+        A number above 0 for each name, in their alphabetical order.
     """
-    survivors = list(survivors)
-    points = _points(roster)
-    helpers = sorted(shares)[:threshold]
-    if len(helpers) < threshold:
-        raise Mismatch("shares of too few sites")
-    w = shamir.weights([points[name] for name in helpers])
-    total = np.zeros(size, dtype=np.uint64)
-    for name in shares[helpers[0]]:
-        if not all(name in shares[h] for h in helpers):
-            raise Mismatch(f"shares of {name}")
-        y = (int.from_bytes(shares[h][name]) for h in helpers)
-        value, site_keys = shamir.combine(y, w), Keys.read(advertised[name])
-        if value >= 2**256:
-            raise Mismatch(f"shares of {name}")
-        secret = value.to_bytes(32)
-        if name in survivors:
-            right = hashlib.sha256(secret).digest() == site_keys.self_digest
-            residue = masking.self_mask(secret, context, size)
-        else:
-            key = X25519PrivateKey.from_private_bytes(secret)
-            right = key.public_key().public_bytes_raw() == site_keys.pair
-            survivor_keys = {
-                survivor: Keys.read(advertised[survivor]).pair for survivor in survivors
-            }
-            # What the survivors added for this site is what it would have taken off.
-            residue = -masking.pairwise_masks(key, name, survivor_keys, context, size)
-        if not right:
-            raise Mismatch(f"shares of {name}")
-        total += residue
-    return total
-
-
-# --- keys, signatures and boxes ------------------------------------------------------
-
-
-def _points(roster: Iterable[str]) -> dict[str, int]:
-    """Where each site's shares lie."""
     return {name: i + 1 for i, name in enumerate(sorted(roster))}
 
 
@@ -524,7 +457,7 @@ def _agrees(public: bytes) -> bool:
 
 def _split(party: Party, keys_digest: bytes, names: Iterable[str]) -> dict[str, bytes]:
     """Both secrets of a site as shares for the named sites."""
-    points, t = _points(party.roster), party.threshold
+    points, t = points_of(party.roster), party.threshold
     points = {name: points[name] for name in sorted(names)}
     # 48 bytes modulo a prime of 257 bits are uniform up to 2^-127.
     raw = masking.stretch(party.secret("shares"), keys_digest, 2 * (t - 1) * 48)
