@@ -28,7 +28,8 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import make_reply
 
-from capeneuro.federation.envelope import ROOM, Aggregator, Authority, Gate
+from capeneuro.federation.envelope import Authority
+from capeneuro.federation.gate import ROOM, Aggregator, Gate
 from capeneuro.federation.messages import digest
 from capeneuro.federation.requests import Request
 from capeneuro.federation.rounds import Checkpoint, gather

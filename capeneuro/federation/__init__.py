@@ -28,8 +28,10 @@ durable_files
     Files that survive a killed process and a power cut.
 messages
     Messages as bytes: no pickle, declared types, a largest size.
-envelope
+gate
     The only door of a site: signed requests in, sealed answers out.
+envelope
+    The aggregator's side of it: requests signed, answers read.
 manifest
     What all parties of a study agreed on and signed.
 vouching

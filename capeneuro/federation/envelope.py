@@ -1,35 +1,11 @@
-"""The only door of a site: requests with authority in, answers that authority can read.
+"""The aggregator's side of a site's gate: it signs requests and reads answers.
 
-A request is a header of fixed width, a signature of it, and a body:
-
-==========  =====  ===================================================================
-protocol     8     version of this format
-manifest    32     digest of what all parties agreed on (:mod:`.manifest`)
-recipient   32     digest of the name of the site that is asked, and of no other
-exchange    16     name of the request, padded with zeros
-session     32     what the site's process answered to the first ping; zeros before
-body        32     SHA-256 of the body
-==========  =====  ===================================================================
-
-The aggregator signs the header (Ed25519). A site checks all of it on raw bytes, with
-the exchange's own size limit, before anything is decoded. Requests are alike for all
-sites, so without the recipient a participant could pass on the one it got and read
-another's answer; without the session an earlier job's could be sent again. The session
-lives in the memory of the site's process, so no counter is needed anywhere.
-
-Every answer, a refusal too, is sealed to the aggregator's key (an ephemeral X25519 key,
-HKDF over the request's header, AES-256-GCM) and padded to a size that the request
-fixes. So whatever carries the messages, and whoever repeats or redirects them, reads
-nothing. Runs in one process pass the same gate.
+Both have the form that :mod:`.gate` describes. Its names are here as well, for those
+who carry messages between the two.
 """
 
 import hashlib
-import logging
-import secrets
 import struct
-import time
-from collections.abc import Callable
-from typing import NamedTuple
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -37,28 +13,24 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import (
     X25519PrivateKey,
     X25519PublicKey,
 )
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from capeneuro.federation.gate import (
+    DOMAIN,
+    HEADER,
+    LARGE,
+    NO_SESSION,
+    PROTOCOL,
+    ROOM,
+    SIGNATURE,
+    Aggregator,
+    Gate,
+    cipher_of_answer,
+    digest_of_name,
+)
 from capeneuro.federation.messages import Message, pack, unpack
-from capeneuro.federation.secagg import masking, signing
 
-PROTOCOL = b"capen2\0\0"
-HEADER = struct.Struct(">8s32s32s16s32s32s")
-SIGNATURE = 64
-DOMAIN = b"capeneuro request\0"
-# Bytes of a body, by exchange; others are small. Parameters of queries may be arrays.
-SMALL, LARGE = 2**22, 2**30
-LIMITS = dict.fromkeys(("project", "advertise", "share", "release"), LARGE)
-# Bytes of an answer that has no array in it; per other site where it names them.
-ROOM, ROOM_A_SITE = 2**10, 2**8
-NO_SESSION = bytes(32)
-
-
-class Aggregator(NamedTuple):
-    """Public keys of the aggregator: one signs, answers are sealed to the other."""
-
-    sign: bytes
-    seal: bytes
+# Of the gate.
+__all__ = ["LARGE", "NO_SESSION", "ROOM", "SIGNATURE", "Gate"]
 
 
 class Authority:
@@ -135,7 +107,7 @@ class Authority:
         header = HEADER.pack(
             PROTOCOL,
             self.manifest,
-            _of_name(name),
+            digest_of_name(name),
             task.encode(),
             NO_SESSION if task == "ping" else self._sessions.get(name, NO_SESSION),
             digest,
@@ -166,7 +138,7 @@ class Authority:
         """
         try:
             public = X25519PublicKey.from_public_bytes(sealed[:32])
-            box = _box(self._seal.exchange(public), request)
+            box = cipher_of_answer(self._seal.exchange(public), request)
             raw = memoryview(box.decrypt(bytes(12), memoryview(sealed)[32:], None))
         except (InvalidTag, ValueError) as error:
             raise ValueError("not an answer to this request") from error
@@ -176,181 +148,3 @@ class Authority:
         if isinstance(answer, dict) and isinstance(answer.get("session"), bytes):
             self._sessions[name] = answer.pop("session")
         return answer
-
-
-class Gate:
-    """A site's gate: requests must be signed for this site, and answers leave sealed.
-
-    Parameters
-    ----------
-    name
-        The site's.
-    manifest
-        Digest of the manifest that it approved, 32 bytes.
-    aggregator
-        Keys of that manifest.
-    answer
-        ``(what, message) -> answer`` of the site.
-    room
-        ``(what, message) -> bytes`` of the largest answer, from public numbers alone.
-    ping
-        ``message -> answer`` of a first call, which tells the session beside.
-    session
-        What requests must name; None: drawn anew. :data:`NO_SESSION` where requests
-        are files, which nobody answers twice in two ways: the ledger sees to that.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        manifest: bytes,
-        aggregator: Aggregator,
-        answer: Callable[[str, Message], Message],
-        room: Callable[[str, Message], int] = lambda *_: ROOM,
-        ping: Callable[[Message], Message] = lambda _: {},
-        session: bytes | None = None,
-    ) -> None:
-        self._name, self._manifest, self._aggregator = name, manifest, aggregator
-        self._answer, self._room, self._ping = answer, room, ping
-        self._session = session or secrets.token_bytes(32)
-
-    def answer(self, raw: bytes, origin: str = "this process") -> bytes:
-        """Answer a request, whatever it is.
-
-        Parameters
-        ----------
-        raw
-            As it arrived.
-        origin
-            Who says to have sent it, for the site's log alone: nobody proves that.
-
-        Returns
-        -------
-        bytes
-            Sealed for the aggregator of the manifest.
-
-        Guarantee
-        ---------
-        What the aggregator did not sign for this site and this session is not decoded
-        and reaches nothing. Nobody else can read the answer, and its size depends on
-        public numbers alone.
-        """
-        log, room = logging.getLogger(f"capeneuro.{self._name}"), ROOM
-        try:
-            task, message = self.read(raw)
-        except ValueError as error:
-            log.warning("refused a message that says it is from %s: %s", origin, error)
-            refusal = pack({"error": "refused", "rule": str(error)})
-            return self._sealed(raw, refusal, room)
-        try:
-            if task == "ping":
-                reply = self._ping(message)
-                if "error" not in reply:
-                    reply = {**reply, "session": self._session}
-            else:
-                start, room = time.perf_counter(), self._room(task, message)
-                reply = self._answer(task, message)
-                log.info("%s: answered in %.4f s", task, time.perf_counter() - start)
-            packed = pack(reply)
-        except Exception:  # Privacy: the text may carry data; it stays at the site.
-            log.exception("no answer")
-            packed = pack({"error": "failed", "rule": "no answer"})
-        return self._sealed(raw, packed, room)
-
-    def read(self, raw: bytes) -> tuple[str, Message]:
-        """Check a request and decode it.
-
-        Parameters
-        ----------
-        raw
-            As it arrived.
-
-        Returns
-        -------
-        str
-            What is asked.
-        Message
-            Its fields.
-
-        Raises
-        ------
-        ValueError
-            With the name of the rule that it breaks.
-
-        Guarantee
-        ---------
-        What the aggregator did not sign for this site and this session is not decoded.
-        """
-        task, body, digest = self._checked(raw)
-        try:
-            return task, _unpacked(digest, body, LIMITS.get(task, SMALL))
-        except ValueError:
-            raise ValueError("form of the message") from None
-
-    def _checked(self, raw: bytes) -> tuple[str, memoryview, bytes]:
-        """Check header and signature; the exchange's name, the body and its digest."""
-        start = HEADER.size + SIGNATURE
-        if len(raw) < start:
-            raise ValueError("form of the message")
-        header, signature = raw[: HEADER.size], raw[HEADER.size : start]
-        protocol, manifest, recipient, exchange, session, digest = HEADER.unpack(header)
-        task = exchange.rstrip(b"\0").decode("ascii", "replace")
-        if protocol != PROTOCOL:
-            raise ValueError("version of the protocol")
-        # Privacy: only the aggregator of the manifest that this site approved may ask.
-        if not signing.is_signed(self._aggregator.sign, signature, DOMAIN + header):
-            raise ValueError("signature of the aggregator")
-        if manifest != self._manifest:
-            raise ValueError("another manifest")
-        # Privacy: the same request to another site must not be answered here.
-        if recipient != _of_name(self._name):
-            raise ValueError("request to another site")
-        # Privacy: nothing of an earlier job is answered again.
-        if task != "ping" and session != self._session:
-            raise ValueError("request of another session")
-        body = memoryview(raw)[start:]
-        if len(body) > LIMITS.get(task, SMALL):
-            raise ValueError("size of the message")
-        if hashlib.sha256(body).digest() != digest:
-            raise ValueError("body of the message")
-        return task, body, digest
-
-    def _sealed(self, request: bytes, packed: bytes, room: int) -> bytes:
-        """Seal an answer to the aggregator's key, padded to its public size."""
-        # Privacy: longer answers than were foreseen would tell something by their size.
-        if len(packed) > room:
-            packed = pack({"error": "failed", "rule": "size of the answer"})
-        framed = bytearray(8 + room)
-        struct.pack_into("<Q", framed, 0, len(packed))
-        framed[8 : 8 + len(packed)] = packed
-        session_key = X25519PrivateKey.generate()
-        shared = session_key.exchange(
-            X25519PublicKey.from_public_bytes(self._aggregator.seal)
-        )
-        # One key for one message, so its nonce may be constant.
-        sealed = _box(shared, request).encrypt(bytes(12), framed, None)
-        return session_key.public_key().public_bytes_raw() + sealed
-
-
-# Sites in one process get the same body one after the other; it is decoded once.
-_last_body: list[tuple[bytes, Message]] = []
-
-
-def _unpacked(digest: bytes, body: memoryview, limit: int) -> Message:
-    """Decode a body whose digest was checked."""
-    for last_digest, message in _last_body:
-        if last_digest == digest:
-            return message
-    message = unpack(body, limit)
-    _last_body[:] = [(digest, message)]
-    return message
-
-
-def _box(shared: bytes, request: bytes) -> AESGCM:
-    """Cipher of one answer: bound to the request's header and signature."""
-    header_digest = hashlib.sha256(request[: HEADER.size + SIGNATURE]).digest()
-    return AESGCM(masking.derive(shared, b"capeneuro answer" + header_digest))
-
-
-def _of_name(name: str) -> bytes:
-    return hashlib.sha256(name.encode()).digest()

@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from capeneuro.federation.envelope import LARGE, Authority
+from capeneuro.federation.envelope import Authority
+from capeneuro.federation.gate import LARGE
 from capeneuro.federation.messages import Message, pack
 from capeneuro.federation.rounds import some
 from capeneuro.federation.transport import Replies, sort_reply

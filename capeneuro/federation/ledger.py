@@ -39,7 +39,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from capeneuro.federation import durable_files, entries, registry
+from capeneuro.federation import durable_files, entries
 from capeneuro.federation.entries import (
     CohortLine,
     FinishedLine,
@@ -414,6 +414,21 @@ class Ledger:
         """
         return frozenset(self._index.confirmed)
 
+    def people_of(self, cohort: str) -> list[str] | None:
+        """Pseudonyms of the people of a line; the caller has locked the ledger.
+
+        Parameters
+        ----------
+        cohort
+            The checksum of them all that lines of releases name.
+
+        Returns
+        -------
+        list of str or None
+            None: nobody knows who they were, so it may be anybody.
+        """
+        return self._index.cohorts.get(cohort)
+
     def keep_roster(self, roster: str, sites: Collection[str]) -> None:
         """Write the names of the sites of a roster, unless they are written.
 
@@ -510,7 +525,7 @@ class Ledger:
         dict
             Empty where they have nobody in common. For the site's eyes alone.
         """
-        ids = self._pseudonyms(subjects)
+        ids = self.pseudonyms(subjects)
         with self.locked():
             other_cohorts = {
                 e.name: len(set(e.subjects) & set(ids))
@@ -521,65 +536,6 @@ class Ledger:
                 return shared
             self._keep_cohort(ids)
             return {}
-
-    def known_elsewhere(self, subjects: Iterable[str]) -> dict[Path, int]:
-        """Write down whose releases this ledger counts, if no other one has them.
-
-        Parameters
-        ----------
-        subjects
-            Ids of its people.
-
-        Returns
-        -------
-        dict
-            Number of these people in other ledgers of this host, by their folder; empty
-            where there is none. For the site's eyes alone.
-        """
-        with self.locked():
-            shared = registry.enter(self.lines, map(self.spelling, subjects))
-        place = self.lines.second_place
-        return {
-            registry.folder_of(place, ledger_id): n for ledger_id, n in shared.items()
-        }
-
-    def in_study_as(
-        self,
-        study: str,
-        lineage: str,
-        site: str,
-        subjects: Iterable[str],
-        stages: Collection[str],
-    ) -> str:
-        """Name another site under which people of this ledger are in a study already.
-
-        Parameters
-        ----------
-        study, lineage, site
-            Of a release to come.
-        subjects
-            Ids of its people.
-        stages
-            Identities of the study's stages.
-
-        Returns
-        -------
-        str
-            Empty where there is none. For the site's eyes alone.
-        """
-        people = [self.spelling(subject) for subject in subjects]
-        ids = set(self._pseudonyms(people))
-        with self.locked():
-            for e in self.of_lineage(lineage, study, stages=stages):
-                if e.site in (None, site):
-                    continue
-                if e.merged is not None:  # its people are under another salt
-                    if registry.were_in(self.lines, e.merged, people):
-                        return e.site
-                # Of whom a restored one was is not known here: of anybody.
-                elif ids & set(self._index.cohorts.get(e.cohort, ids)):
-                    return e.site
-        return ""
 
     def charge(
         self,
@@ -640,7 +596,7 @@ class Ledger:
         data. A crash in between counts as spent. One request has one answer, whoever
         else writes to the ledger.
         """
-        ids = self._pseudonyms(subjects)
+        ids = self.pseudonyms(subjects)
         entry = replace(
             entry,
             request=request,
@@ -857,7 +813,19 @@ class Ledger:
                 f"the ceiling is {self.ceiling.epsilon:g}"
             )
 
-    def _pseudonyms(self, subjects: Iterable[str]) -> list[str]:
+    def pseudonyms(self, subjects: Iterable[str]) -> list[str]:
+        """Keyed digests of people, in the spelling of the ledger, sorted.
+
+        Parameters
+        ----------
+        subjects
+            Their ids.
+
+        Returns
+        -------
+        list of str
+            As of :meth:`pseudonym`.
+        """
         return sorted(self.pseudonym(self.spelling(subject)) for subject in subjects)
 
     def _release(self, request: str) -> Exchange:

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from capeneuro.federation.envelope import Aggregator
+from capeneuro.federation.gate import Aggregator
 from capeneuro.federation.requests import Kind
 from capeneuro.federation.secagg import signing
 from capeneuro.privacy.accounting import Relation, Unit

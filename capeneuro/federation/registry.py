@@ -14,13 +14,14 @@ digest was: a list that is lost, or an older one that came back, is not used.
 import hashlib
 import hmac
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from capeneuro.federation import durable_files
 from capeneuro.federation.hash_chain import LedgerDamaged, Lines, Record
+from capeneuro.federation.ledger import Ledger
 
 
 @dataclass
@@ -88,6 +89,71 @@ def enter(lines: Lines, people: Iterable[str]) -> dict[str, int]:
             list_of_ledger.add(digests)
             _write(lines, list_of_ledger)
     return shared
+
+
+def known_elsewhere(book: Ledger, subjects: Iterable[str]) -> dict[Path, int]:
+    """Write down whose releases a ledger counts, if no other one has them.
+
+    Parameters
+    ----------
+    book
+        The ledger.
+    subjects
+        Ids of its people.
+
+    Returns
+    -------
+    dict
+        Number of these people in other ledgers of this host, by their folder; empty
+        where there is none. For the site's eyes alone.
+    """
+    with book.locked():
+        shared = enter(book.lines, map(book.spelling, subjects))
+    place = book.lines.second_place
+    return {folder_of(place, ledger_id): n for ledger_id, n in shared.items()}
+
+
+def in_study_as(
+    book: Ledger,
+    study: str,
+    lineage: str,
+    site: str,
+    subjects: Iterable[str],
+    stages: Collection[str],
+) -> str:
+    """Name another site under which people of a ledger are in a study already.
+
+    Parameters
+    ----------
+    book
+        The ledger.
+    study, lineage, site
+        Of a release to come.
+    subjects
+        Ids of its people.
+    stages
+        Identities of the study's stages.
+
+    Returns
+    -------
+    str
+        Empty where there is none. For the site's eyes alone.
+    """
+    people = [book.spelling(subject) for subject in subjects]
+    ids = set(book.pseudonyms(people))
+    with book.locked():
+        for e in book.of_lineage(lineage, study, stages=stages):
+            if e.site in (None, site):
+                continue
+            if e.merged is not None:  # its people are under another salt
+                if were_in(book.lines, e.merged, people):
+                    return e.site
+            # Of whom a restored one was is not known here: of anybody.
+            else:
+                members = book.people_of(e.cohort)
+                if ids & set(ids if members is None else members):
+                    return e.site
+    return ""
 
 
 def state_distinct(lines: Lines, ledger_id: str) -> None:

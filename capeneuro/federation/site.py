@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from capeneuro.federation import requests
 from capeneuro.federation.entries import ReleaseLine
-from capeneuro.federation.envelope import ROOM, ROOM_A_SITE
+from capeneuro.federation.gate import ROOM, ROOM_A_SITE
 from capeneuro.federation.ledger import (
     AnswerRemoved,
     BudgetExceeded,

@@ -1,7 +1,7 @@
 """The sites seen from the aggregator, and sites that work in this process.
 
 The aggregator drives: it asks, a site answers, nothing else. In :class:`InProcess`
-every message is signed, checked and sealed as on a network (:mod:`.envelope`); sites at
+every message is signed, checked and sealed as on a network (:mod:`.gate`); sites at
 other institutions answer through :mod:`.flare.controller`.
 """
 
@@ -13,7 +13,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from capeneuro.federation.envelope import Authority, Gate
+from capeneuro.federation.envelope import Authority
+from capeneuro.federation.gate import Gate
 from capeneuro.federation.messages import Message, digest, pack
 
 # Bytes of an answer of something that answers like a site and does not say how many.

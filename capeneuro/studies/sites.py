@@ -22,6 +22,7 @@ from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import WEAK_EPSILON, WEAKEST_EPSILON, StudyConfig
 from capeneuro.data import files, inventory
 from capeneuro.data.inventory import Inventory
+from capeneuro.federation import registry
 from capeneuro.federation.entries import PromiseLine, ReleaseLine
 from capeneuro.federation.ledger import BudgetExceeded, Ledger
 from capeneuro.federation.manifest import Manifest, parse
@@ -554,14 +555,14 @@ def _other_ledger_error(
     study: StudyConfig, site: SiteConfig, book: Ledger, people: Collection[str]
 ) -> str:
     """Error where people are in another ledger, or take part as another site."""
-    if double := book.in_study_as(
-        study.identity, study.lineage, site.name, people, stages_of(study)
+    if double := registry.in_study_as(
+        book, study.identity, study.lineage, site.name, people, stages_of(study)
     ):
         return (
             f"name: people of it are in this study as site {double!r} already, and a "
             "promise counts each of them once; keep that name"
         )
-    for folder, n in book.known_elsewhere(people).items():
+    for folder, n in registry.known_elsewhere(book, people).items():
         state = "whose folder is gone, so bring it back first"
         if folder.is_dir():
             spent = Ledger(folder, book.ceiling, site.second_place).total()

@@ -2,7 +2,7 @@
 
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.study import StudyConfig
-from capeneuro.federation.envelope import LARGE
+from capeneuro.federation.gate import LARGE
 from capeneuro.federation.requests import COOPERATIVE_ARMS
 from capeneuro.federation.site import MOST_SITES
 from capeneuro.studies import registry

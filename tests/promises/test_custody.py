@@ -35,7 +35,7 @@ def stopped(*_, **__):
 @pytest.mark.parametrize("use", ["distinct", "merge", "restore"])
 def test_a_lost_list_of_people_is_made_anew_by_nothing(tmp_path, use):
     north, south = (ledger(tmp_path, name) for name in ("north", "south"))
-    north.known_elsewhere(["ann"])
+    registry.known_elsewhere(north, ["ann"])
     people_file(north).unlink()
     uses = {
         "distinct": lambda: ledger_backup.state_distinct(north, south.folder, "others"),
@@ -46,14 +46,14 @@ def test_a_lost_list_of_people_is_made_anew_by_nothing(tmp_path, use):
     with pytest.raises(LedgerDamaged, match=LOST):
         uses[use]()
     with pytest.raises(LedgerDamaged, match=LOST):
-        ledger(tmp_path, "third").known_elsewhere(["ann"])
+        registry.known_elsewhere(ledger(tmp_path, "third"), ["ann"])
     assert (north.folder / "key").read_bytes() == key
 
 
 @pytest.mark.parametrize("how", ["merge", "restore"])
 def test_a_list_that_was_taken_over_is_missed_too(tmp_path, how):
     north, south = (ledger(tmp_path, name) for name in ("north", "south"))
-    south.known_elsewhere(["ann"])
+    registry.known_elsewhere(south, ["ann"])
     if how == "merge":
         ledger_backup.merge(north, south.folder)
     else:
@@ -62,90 +62,90 @@ def test_a_list_that_was_taken_over_is_missed_too(tmp_path, how):
         ledger_backup.restore(north)
     people_file(north).unlink()
     with pytest.raises(LedgerDamaged, match=LOST):
-        ledger(tmp_path, "third").known_elsewhere(["ann"])
+        registry.known_elsewhere(ledger(tmp_path, "third"), ["ann"])
 
 
 def test_an_older_list_of_people_is_not_used(tmp_path):
     north = ledger(tmp_path, "north")
-    north.known_elsewhere(["bob"])
+    registry.known_elsewhere(north, ["bob"])
     older = people_file(north).read_bytes()
-    north.known_elsewhere(["ann"])
+    registry.known_elsewhere(north, ["ann"])
     people_file(north).write_bytes(older)
     for book in (north, ledger(tmp_path, "third")):
         with pytest.raises(LedgerDamaged, match=LOST):
-            book.known_elsewhere(["cem"])
+            registry.known_elsewhere(book, ["cem"])
 
 
 def test_a_list_that_a_crash_left_ahead_of_its_record_is_used(tmp_path, monkeypatch):
     north = ledger(tmp_path, "north")
-    north.known_elsewhere(["bob"])
+    registry.known_elsewhere(north, ["bob"])
     with monkeypatch.context() as patch:
         patch.setattr(Lines, "remember_people", stopped)
         with pytest.raises(KeyboardInterrupt):
-            north.known_elsewhere(["ann"])
+            registry.known_elsewhere(north, ["ann"])
     third = ledger(tmp_path, "third")
-    assert third.known_elsewhere(["ann"]) == {north.folder: 1}
-    assert opened(tmp_path, "north").known_elsewhere(["ann"]) == {}
+    assert registry.known_elsewhere(third, ["ann"]) == {north.folder: 1}
+    assert registry.known_elsewhere(opened(tmp_path, "north"), ["ann"]) == {}
 
 
 def test_people_are_known_under_one_key(tmp_path):
     """Lists that come back without it, and another key, are no lists of anybody."""
     north, south = (ledger(tmp_path, name) for name in ("north", "south"))
-    north.known_elsewhere(["ann"])
+    registry.known_elsewhere(north, ["ann"])
     kept, key = people_file(north).read_bytes(), tmp_path / "second/people-key"
     right = key.read_bytes()
     people_file(north).unlink()
     key.unlink()
     with pytest.raises(LedgerDamaged, match=LOST):
-        south.known_elsewhere(["ann"])
+        registry.known_elsewhere(south, ["ann"])
     assert not key.exists()
     people_file(north).write_bytes(kept)
     for other in (None, b"x" * 32):
         if other:
             key.write_bytes(other)
         with pytest.raises(LedgerDamaged, match="people-key is missing, or not"):
-            south.known_elsewhere(["ann"])
+            registry.known_elsewhere(south, ["ann"])
     key.write_bytes(right)
-    assert south.known_elsewhere(["ann"]) == {north.folder: 1}
+    assert registry.known_elsewhere(south, ["ann"]) == {north.folder: 1}
 
 
 def test_lists_of_before_are_still_read(tmp_path):
     """Sorted, without a mark of the key or a digest in the record."""
     north = ledger(tmp_path, "north")
-    north.known_elsewhere(["ann"])
+    registry.known_elsewhere(north, ["ann"])
     people = json.loads(people_file(north).read_text())["people"]
     old = {"people": people, "distinct": ["another"]}
     people_file(north).write_text(json.dumps(old))
     (record,) = north.lines.remembered()
     north.lines._write(replace(record, people=None, has_people=True))
     third = ledger(tmp_path, "third")
-    assert third.known_elsewhere(["ann"]) == {north.folder: 1}
-    assert north.known_elsewhere(["ann", "bob"]) == {}
-    assert third.known_elsewhere(["bob"]) == {north.folder: 1}
+    assert registry.known_elsewhere(third, ["ann"]) == {north.folder: 1}
+    assert registry.known_elsewhere(north, ["ann", "bob"]) == {}
+    assert registry.known_elsewhere(third, ["bob"]) == {north.folder: 1}
 
 
 def test_a_statement_covers_who_was_there_when_it_was_made(tmp_path):
     north, south, clinic = (ledger(tmp_path, n) for n in ("north", "south", "clinic"))
-    south.known_elsewhere(["ann"])
-    north.known_elsewhere(["sub-01"])
+    registry.known_elsewhere(south, ["ann"])
+    registry.known_elsewhere(north, ["sub-01"])
     for one, other in ((clinic, north), (north, clinic)):
         ledger_backup.state_distinct(one, other.folder, "two hospitals, numbered alike")
-    assert clinic.known_elsewhere(["sub-01"]) == {}
-    north.known_elsewhere(["bob"])
+    assert registry.known_elsewhere(clinic, ["sub-01"]) == {}
+    registry.known_elsewhere(north, ["bob"])
     ledger_backup.merge(north, south.folder)
     for who in ("bob", "ann"):  # who came later, and by a merge
-        assert clinic.known_elsewhere([who]) == {north.folder: 1}
-    assert clinic.known_elsewhere(["sub-01"]) == {}
+        assert registry.known_elsewhere(clinic, [who]) == {north.folder: 1}
+    assert registry.known_elsewhere(clinic, ["sub-01"]) == {}
 
 
 def test_a_statement_of_a_merged_ledger_is_of_its_own_people(tmp_path):
     north, south, clinic = (ledger(tmp_path, n) for n in ("north", "south", "clinic"))
-    clinic.known_elsewhere(["ann", "sub-01"])
+    registry.known_elsewhere(clinic, ["ann", "sub-01"])
     ledger_backup.state_distinct(south, clinic.folder, "numbered alike")
-    south.known_elsewhere(["sub-01"])
+    registry.known_elsewhere(south, ["sub-01"])
     ledger_backup.merge(north, south.folder)
-    assert north.known_elsewhere(["sub-01"]) == {}
-    assert north.known_elsewhere(["ann"]) == {clinic.folder: 1}
+    assert registry.known_elsewhere(north, ["sub-01"]) == {}
+    assert registry.known_elsewhere(north, ["ann"]) == {clinic.folder: 1}
 
 
 @pytest.mark.parametrize("left", ["nothing", "an older backup"])
@@ -207,7 +207,7 @@ def test_with_another_salt_people_of_before_are_anybody(tmp_path):
     (book.folder / "salt").unlink()
     ledger_backup.restore(opened(tmp_path, "north"))
     book = opened(tmp_path, "north")
-    assert book.in_study_as("s", "l", "south", ["ann"], []) == "north"
+    assert registry.in_study_as(book, "s", "l", "south", ["ann"], []) == "north"
 
 
 # --- moved ---------------------------------------------------------------------------
@@ -361,11 +361,14 @@ def test_a_ledger_goes_on_in_its_study_after_a_merge(tmp_path):
     for name, who in names.items():
         books[name] = ledger(tmp_path, name)
         spend(books[name], "1", 0.1, (who,), site=name, **about)
-        books[name].known_elsewhere([who])
+        registry.known_elsewhere(books[name], [who])
     ledger_backup.merge(books["south"], books["east"].folder)
     ledger_backup.merge(books["north"], books["south"].folder)
     north = opened(tmp_path, "north")
-    sites = [north.in_study_as("s", "l", "north", [who], []) for who in names.values()]
+    sites = [
+        registry.in_study_as(north, "s", "l", "north", [who], [])
+        for who in names.values()
+    ]
     assert [bool(site) for site in sites] == [False, True, True]
 
 
@@ -380,11 +383,13 @@ def test_private_and_open_ledgers_are_not_merged(tmp_path):
 
 def test_a_merged_ledger_whose_record_is_lost_stops_nobody(tmp_path):
     north, south = (ledger(tmp_path, name) for name in ("north", "south"))
-    south.known_elsewhere(["ann"])
+    registry.known_elsewhere(south, ["ann"])
     ledger_backup.merge(north, south.folder)
     (tmp_path / "second" / f"{south.lines.id}.json").unlink()
-    assert north.known_elsewhere(["ann"]) == {}
-    assert ledger(tmp_path, "third").known_elsewhere(["ann"]) == {north.folder: 1}
+    assert registry.known_elsewhere(north, ["ann"]) == {}
+    assert registry.known_elsewhere(ledger(tmp_path, "third"), ["ann"]) == {
+        north.folder: 1
+    }
 
 
 @pytest.mark.parametrize("how", ["merged", "restored and moved"])
@@ -427,7 +432,7 @@ def test_a_ledger_whose_disk_is_gone_is_restored_elsewhere(tmp_path, monkeypatch
     (tmp_path / "disk").mkdir()
     north = ledger(tmp_path, "disk/north")
     spend(north, "1", 0.3, ("ann",), CEILING, site="north")
-    north.known_elsewhere(["ann"])
+    registry.known_elsewhere(north, ["ann"])
     with pytest.raises(LedgerSetBack, match="a ledger is there"):
         ledger_backup.restore(opened(tmp_path, "new"), source=north.folder)
     shutil.rmtree(tmp_path / "disk")
@@ -443,37 +448,39 @@ def test_a_ledger_whose_disk_is_gone_is_restored_elsewhere(tmp_path, monkeypatch
     ledger_backup.restore(opened(tmp_path, "new"), source=north.folder)
     again = opened(tmp_path, "new")
     assert again.total() == pytest.approx(CEILING.mu)
-    assert again.known_elsewhere(["ann"]) == {}
-    assert ledger(tmp_path, "third").known_elsewhere(["ann"]) == {again.folder: 1}
+    assert registry.known_elsewhere(again, ["ann"]) == {}
+    assert registry.known_elsewhere(ledger(tmp_path, "third"), ["ann"]) == {
+        again.folder: 1
+    }
 
 
 def test_a_restored_record_knows_its_people(tmp_path):
     """The record was lost, the list of people was not."""
     north = ledger(tmp_path, "north")
-    north.known_elsewhere(["ann"])
+    registry.known_elsewhere(north, ["ann"])
     (tmp_path / "second" / f"{north.lines.id}.json").unlink()
     with pytest.raises(LedgerSetBack, match="people-key"):
         opened(tmp_path, "north").total()
     ledger_backup.restore(opened(tmp_path, "north"))
     people_file(north).unlink()
     with pytest.raises(LedgerDamaged, match=LOST):
-        ledger(tmp_path, "third").known_elsewhere(["ann"])
+        registry.known_elsewhere(ledger(tmp_path, "third"), ["ann"])
 
 
 def test_a_restore_ends_when_it_has_its_people(tmp_path, monkeypatch):
     north = ledger(tmp_path, "north")
     north.promise(CEILING, "s", "", "north")
-    north.known_elsewhere(["ann"])
+    registry.known_elsewhere(north, ["ann"])
     shutil.rmtree(north.folder)
     with monkeypatch.context() as patch:
         patch.setattr(registry, "take_over_lost", stopped)
         with pytest.raises(KeyboardInterrupt):
             ledger_backup.restore(opened(tmp_path, "north"))
     with pytest.raises(LedgerSetBack, match="repeat it"):
-        opened(tmp_path, "north").known_elsewhere(["ann"])
+        registry.known_elsewhere(opened(tmp_path, "north"), ["ann"])
     ledger_backup.restore(opened(tmp_path, "north"))
     again = opened(tmp_path, "north")
-    assert again.known_elsewhere(["ann"]) == {}
+    assert registry.known_elsewhere(again, ["ann"]) == {}
     assert again.total() == pytest.approx(CEILING.mu)
 
 

@@ -23,9 +23,10 @@ from helpers import agree, budget, make_site, make_sites, request
 from sums import Sum
 
 from capeneuro import linalg
-from capeneuro.federation import envelope, noise_addition
+from capeneuro.federation import noise_addition
 from capeneuro.federation.entries import ReleaseLine
-from capeneuro.federation.envelope import Authority, Gate
+from capeneuro.federation.envelope import Authority
+from capeneuro.federation.gate import ROOM, Gate
 from capeneuro.federation.hash_chain import Lines
 from capeneuro.federation.index import Index, Spent
 from capeneuro.federation.ledger import BudgetExceeded, Ledger
@@ -701,7 +702,7 @@ def as_long_as_they_are(patch: Patch) -> None:
         "_sealed",
         lambda self, raw, packed, _: sealed(self, raw, packed, len(packed)),
     )
-    assert envelope.ROOM
+    assert ROOM
 
 
 def quantum_is_public() -> None:

@@ -22,7 +22,7 @@ from tiny_study import STUDY, begin, command, edit, make_private
 
 from capeneuro.config import load
 from capeneuro.config.names import plain
-from capeneuro.federation import ledger_backup
+from capeneuro.federation import ledger_backup, registry
 from capeneuro.federation.entries import ReleaseLine
 from capeneuro.federation.hash_chain import LedgerDamaged, Lines
 from capeneuro.federation.ledger import Exchange, Ledger, LedgerSetBack
@@ -90,44 +90,44 @@ def test_a_ceiling_does_not_start_anew_with_the_name_of_a_site(tiny, capsys):
 
 def test_somebody_known_to_a_ledger_is_in_no_second_one(tmp_path):
     north, south = (ledger(tmp_path, name) for name in ("north", "south"))
-    assert north.known_elsewhere(["ann", "bob"]) == {}
-    assert north.known_elsewhere(["ann", "cem"]) == {}  # its own people
-    assert south.known_elsewhere(["cem", "dan"]) == {north.folder: 1}
-    assert north.known_elsewhere(["eva"]) == {}
-    assert south.known_elsewhere(["eva", "fay"]) == {north.folder: 1}
-    assert north.known_elsewhere(["fay"]) == {}  # who was refused is nobody's
-    assert south.known_elsewhere(["dan"]) == {}  # nobody was written before
+    assert registry.known_elsewhere(north, ["ann", "bob"]) == {}
+    assert registry.known_elsewhere(north, ["ann", "cem"]) == {}  # its own people
+    assert registry.known_elsewhere(south, ["cem", "dan"]) == {north.folder: 1}
+    assert registry.known_elsewhere(north, ["eva"]) == {}
+    assert registry.known_elsewhere(south, ["eva", "fay"]) == {north.folder: 1}
+    assert registry.known_elsewhere(north, ["fay"]) == {}  # who was refused is nobody's
+    assert registry.known_elsewhere(south, ["dan"]) == {}  # nobody was written before
     assert b"ann" not in b"".join(p.read_bytes() for p in tmp_path.rglob("*.people"))
 
 
 def test_other_people_of_equal_labels_are_a_statement_with_a_reason(tmp_path):
     north, south = (ledger(tmp_path, name) for name in ("north", "south"))
-    north.known_elsewhere(["sub-01"])
+    registry.known_elsewhere(north, ["sub-01"])
     ledger_backup.state_distinct(south, north.folder, "another cohort, numbered alike")
-    assert south.known_elsewhere(["sub-01"]) == {}
-    assert north.known_elsewhere(["sub-01"]) == {}
+    assert registry.known_elsewhere(south, ["sub-01"]) == {}
+    assert registry.known_elsewhere(north, ["sub-01"]) == {}
     stated = [e for e in south.entries() if e.kind == "distinct"]
     assert [e.reason for e in stated] == ["another cohort, numbered alike"]
 
 
 def test_a_damaged_list_of_people_stops_everything(tmp_path):
     north, south = (ledger(tmp_path, name) for name in ("north", "south"))
-    north.known_elsewhere(["ann"])
+    registry.known_elsewhere(north, ["ann"])
     next((tmp_path / "second").glob("*.people")).write_text("{}")
     with pytest.raises(LedgerDamaged, match="which people"):
-        south.known_elsewhere(["ann"])
+        registry.known_elsewhere(south, ["ann"])
 
 
 def test_a_moved_ledger_has_spent_what_it_had(tmp_path):
     north = ledger(tmp_path, "north")
     spend(north, "1", 0.3, ("ann",))
-    north.known_elsewhere(["ann"])
+    registry.known_elsewhere(north, ["ann"])
     key = north.public_key
     clinic = opened(tmp_path, "clinic")
     ledger_backup.move(clinic, north.folder)
     assert not north.folder.exists()
     assert (clinic.total(), clinic.public_key) == (0.3, key)
-    assert clinic.known_elsewhere(["ann", "bob"]) == {}
+    assert registry.known_elsewhere(clinic, ["ann", "bob"]) == {}
     assert clinic.stored("1" * 64) == Exchange(None, b"")
     south = ledger(tmp_path, "south")
     for source, said in ((north, "no ledger is there"), (south, "another ledger is")):
@@ -140,10 +140,10 @@ def test_merged_ledgers_have_spent_both_and_one_of_them_ends(tmp_path):
     spend(north, "1", 0.3, ("ann",))
     spend(south, "1", 0.4, ("ann",))
     for book in (north, south):
-        book.known_elsewhere([book.folder.name])
+        registry.known_elsewhere(book, [book.folder.name])
     assert [e.mu for e in ledger_backup.merge(north, south.folder)] == [0.4]
     assert north.total() == pytest.approx(0.5)
-    assert north.known_elsewhere(["south", "north"]) == {}
+    assert registry.known_elsewhere(north, ["south", "north"]) == {}
     assert north.verify() == 2
     with pytest.raises(LedgerSetBack, match="merged into"):
         opened(tmp_path, "south").total()
@@ -159,24 +159,26 @@ def test_merged_ledgers_have_spent_both_and_one_of_them_ends(tmp_path):
 def test_a_ledger_that_was_lost_and_restored_goes_on_with_its_people(tmp_path):
     north = ledger(tmp_path, "north")
     north.promise(CEILING, "s", "", "north")
-    assert north.known_elsewhere(["ann"]) == {}
+    assert registry.known_elsewhere(north, ["ann"]) == {}
     shutil.rmtree(north.folder)
     again = opened(tmp_path, "north")
     assert [e.mu for e in ledger_backup.restore(again)] == [CEILING.mu]
     assert again.lines.id != north.lines.id
-    assert again.known_elsewhere(["ann", "bob"]) == {}
+    assert registry.known_elsewhere(again, ["ann", "bob"]) == {}
     elsewhere = opened(tmp_path, "elsewhere")
     ledger_backup.move(elsewhere, again.folder)
     again = opened(tmp_path, "elsewhere")
-    assert again.known_elsewhere(["ann", "bob"]) == {}
-    assert ledger(tmp_path, "south").known_elsewhere(["ann"]) == {again.folder: 1}
+    assert registry.known_elsewhere(again, ["ann", "bob"]) == {}
+    assert registry.known_elsewhere(ledger(tmp_path, "south"), ["ann"]) == {
+        again.folder: 1
+    }
 
 
 def test_a_copy_of_the_ledger_is_not_merged_into_it(tmp_path):
     """Its own people would be handed over to nobody."""
     north = ledger(tmp_path, "north")
     spend(north, "1", 0.3, ("ann",))
-    north.known_elsewhere(["ann"])
+    registry.known_elsewhere(north, ["ann"])
     shutil.copytree(north.folder, tmp_path / "copy")
     for use in (
         ledger_backup.merge,
@@ -186,7 +188,9 @@ def test_a_copy_of_the_ledger_is_not_merged_into_it(tmp_path):
             use(opened(tmp_path, "north"), tmp_path / "copy")
     again = opened(tmp_path, "north")
     assert again.total() == 0.3
-    assert ledger(tmp_path, "south").known_elsewhere(["ann"]) == {again.folder: 1}
+    assert registry.known_elsewhere(ledger(tmp_path, "south"), ["ann"]) == {
+        again.folder: 1
+    }
 
 
 @pytest.mark.parametrize("at", ["rename", "copy", "begin"])
@@ -195,7 +199,7 @@ def test_a_move_that_was_interrupted_is_finished_when_repeated(
 ):
     north = ledger(tmp_path, "north")
     spend(north, "1", 0.3, ("ann",))
-    north.known_elsewhere(["ann"])
+    registry.known_elsewhere(north, ["ann"])
     clinic = opened(tmp_path, "clinic")
     with monkeypatch.context() as patch:
         if at == "copy":  # another disk, killed before the old folder is removed
@@ -218,8 +222,10 @@ def test_a_move_that_was_interrupted_is_finished_when_repeated(
     assert not north.folder.exists()
     moved = opened(tmp_path, "clinic")
     assert (moved.total(), moved.verify()) == (0.3, 1)
-    assert moved.known_elsewhere(["ann"]) == {}
-    assert ledger(tmp_path, "south").known_elsewhere(["ann"]) == {moved.folder: 1}
+    assert registry.known_elsewhere(moved, ["ann"]) == {}
+    assert registry.known_elsewhere(ledger(tmp_path, "south"), ["ann"]) == {
+        moved.folder: 1
+    }
 
 
 def stopped(*_):
@@ -239,17 +245,17 @@ def test_a_copy_that_charged_more_is_not_removed(tmp_path):
 def test_no_ledger_takes_the_place_of_one_that_was_lost(tmp_path):
     north, south = (ledger(tmp_path, name) for name in ("north", "south"))
     spend(north, "1", 0.5, ("ann",))
-    north.known_elsewhere(["ann"])
+    registry.known_elsewhere(north, ["ann"])
     shutil.rmtree(north.folder)
     with pytest.raises(LedgerSetBack, match="a ledger was there and is gone"):
         ledger_backup.move(opened(tmp_path, "north"), south.folder)
-    assert south.known_elsewhere(["ann"]) == {north.folder: 1}
+    assert registry.known_elsewhere(south, ["ann"]) == {north.folder: 1}
 
 
 @pytest.mark.parametrize("lost", ["people-key", "*.people", "empty key"])
 def test_what_is_known_of_people_is_missed_when_it_is_lost(tmp_path, lost):
     north, south = (ledger(tmp_path, name) for name in ("north", "south"))
-    north.known_elsewhere(["ann"])
+    registry.known_elsewhere(north, ["ann"])
     if lost == "empty key":
         (tmp_path / "second/people-key").write_bytes(b"")
     else:
@@ -257,7 +263,7 @@ def test_what_is_known_of_people_is_missed_when_it_is_lost(tmp_path, lost):
             path.unlink()
     for book in (north, south):
         with pytest.raises(LedgerDamaged, match="bring it"):
-            book.known_elsewhere(["ann"])
+            registry.known_elsewhere(book, ["ann"])
 
 
 def test_people_of_a_merged_ledger_are_in_a_study_under_one_name(tmp_path):
@@ -266,7 +272,7 @@ def test_people_of_a_merged_ledger_are_in_a_study_under_one_name(tmp_path):
     south.charge("1" * 64, ["ann"], entry, b"")
     ledger_backup.merge(north, south.folder)
     again = opened(tmp_path, "north")
-    assert again.in_study_as("s", "l", "north", ["ann"], []) == "south"
+    assert registry.in_study_as(again, "s", "l", "north", ["ann"], []) == "south"
 
 
 def test_a_ledger_that_was_merged_is_not_restored(tmp_path):
@@ -310,8 +316,8 @@ def test_a_person_is_one_however_images_and_tables_write_the_name(tmp_path, spel
     assert books[1].register(["1", "SUB-03"]) == ({"a": 1} if spelling is plain else {})
     other = Ledger(tmp_path / "south", CEILING, place, spelling=spelling)
     ledger_backup.begin(other)
-    books[0].known_elsewhere(["sub-01"])
-    assert bool(other.known_elsewhere(["01"])) == (spelling is plain)
+    registry.known_elsewhere(books[0], ["sub-01"])
+    assert bool(registry.known_elsewhere(other, ["01"])) == (spelling is plain)
 
 
 def test_open_data_are_not_charged_to_a_ledger_of_private_data(tiny, capsys):

@@ -13,8 +13,9 @@ from changed import CHANGES, real_messages
 from helpers import make_mechanism, make_site, make_sites, request
 
 from capeneuro.audit.canaries import PARAMETERS
-from capeneuro.federation import envelope
-from capeneuro.federation.envelope import HEADER, SIGNATURE, Authority, Gate
+from capeneuro.federation import gate
+from capeneuro.federation.envelope import Authority
+from capeneuro.federation.gate import HEADER, SIGNATURE, Gate
 from capeneuro.federation.messages import pack, unpack
 from capeneuro.federation.requests import PROTOCOL
 from capeneuro.federation.transport import InProcess
@@ -117,7 +118,7 @@ def test_what_was_changed_on_the_way_is_refused(door, at):
     if at == "short":
         raw = raw[: HEADER.size + SIGNATURE - 1]
     if at == "large":
-        raw += bytes(envelope.SMALL)
+        raw += bytes(gate.SMALL)
     rules = {"protocol": "version of the protocol", "short": "form of the message"}
     rules |= {"signature": "signature of the aggregator", "body": "body of the message"}
     assert door.refusal(bytes(raw)) == {**rules, "large": "size of the message"}[at]
@@ -150,7 +151,7 @@ def test_nothing_that_is_not_signed_is_decoded(door, monkeypatch):
     def forbidden(*_):
         raise AssertionError("decoded")
 
-    monkeypatch.setattr(envelope, "unpack", forbidden)
+    monkeypatch.setattr(gate, "unpack", forbidden)
     rng = np.random.default_rng(0)
     real = door.authority.request("north", "release", {"value": 1})
     tracemalloc.start()
@@ -164,7 +165,7 @@ def test_nothing_that_is_not_signed_is_decoded(door, monkeypatch):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert not door.asked
-    assert peak < 2 * envelope.SMALL
+    assert peak < 2 * gate.SMALL
 
 
 @pytest.mark.parametrize("arm", ["cape", "secure_sum", "conventional"])
@@ -174,8 +175,8 @@ def test_a_release_and_its_refusal_have_the_size_of_the_query(arm):
     site = sites["site0"]
     room = site.room("release", asked)
     parts = 2 if arm == "cape" else 1
-    assert room == envelope.ROOM + parts * 8 * 15
-    assert site.room("release", {"request": {}}) == envelope.ROOM
+    assert room == gate.ROOM + parts * 8 * 15
+    assert site.room("release", {"request": {}}) == gate.ROOM
     mechanism, federation = make_mechanism(arm), InProcess(sites)
     found = mechanism.answer(
         federation, "second_moment", {"norm_bound": 1.0, "clip": 1.0}
@@ -240,7 +241,7 @@ def test_whatever_an_aggregator_signs_is_answered_or_refused(seed, n):
     tracemalloc.stop()
     assert found.total() == n
     assert not [rule for rule in found if rule and not re.match(RULES, rule)], found
-    assert most < 2 * envelope.SMALL
+    assert most < 2 * gate.SMALL
 
 
 def signed(authority: Authority, what: str, body: bytes) -> bytes:
@@ -249,4 +250,4 @@ def signed(authority: Authority, what: str, body: bytes) -> bytes:
     fields = list(HEADER.unpack(raw[: HEADER.size]))
     fields[-1] = hashlib.sha256(body).digest()
     header = HEADER.pack(*fields)
-    return header + authority._sign.sign(envelope.DOMAIN + header) + body
+    return header + authority._sign.sign(gate.DOMAIN + header) + body
