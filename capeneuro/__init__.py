@@ -47,8 +47,8 @@ Doors
     load        a study file, to plan and run; the results of a study
 
 Rooms, from the door to the ground; each lists its files
-    warm, cli, notebook, flare, audit, studies, report, persons, algorithms, data,
-    config, federation, privacy, linalg, machine
+    warm, cli, notebook, flare, audit, studies, report, site_data, persons,
+    algorithms, data, config, federation, privacy, linalg, machine
 """
 
 import importlib

@@ -1100,7 +1100,7 @@ def _audit_study(options: argparse.Namespace) -> int:
 
 
 def _audit_arguments(command: argparse.ArgumentParser) -> None:
-    from capeneuro.privacy import cape
+    from capeneuro.privacy import parties
 
     command.add_argument("--arms", default="cape", help="some, with commas between")
     command.add_argument("--study", type=Path, help="a prepared study, in one run")
@@ -1113,7 +1113,7 @@ def _audit_arguments(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--party",
-        choices=cape.VIEWS,
+        choices=parties.VIEWS,
         default="aggregator_and_colluders",
         help="whose view is attacked",
     )

@@ -4,9 +4,9 @@
 
 A promise of epsilon 8 at delta 1e-5 (large, so that an attack shows much of it), 2 to
 30 sites, all of them there and the fewest that a threshold allows, the aggregator at
-none of the sites or at one. ``claimed`` is what :func:`.cape.views` says and the ledger
-charges; ``formula`` that of the threat model for equal sites; ``covariance`` the exact
-loss from the joint covariance of all that the class sees, built here from the noises;
+none of the sites or at one. ``claimed`` is what :func:`.parties.views` says and the
+ledger charges; ``formula`` that of the threat model for equal sites; ``covariance`` the
+exact loss from the joint covariance of all that the class sees, built from the noises;
 ``canary`` the lower bound that an attack on the real code shows with all sites there
 (``capeneuro audit --party``).
 """
@@ -17,7 +17,7 @@ import math
 import numpy as np
 
 from capeneuro.audit import canaries
-from capeneuro.privacy import accounting, calibration, cape
+from capeneuro.privacy import accounting, calibration, parties
 
 EPSILON, DELTA = 8.0, 1e-5
 SITES = (2, 3, 5, 10, 30)
@@ -77,7 +77,7 @@ def main() -> None:
                 rho, mu = 100.0 * S, np.full(S, promise.mu)
                 coalition = accounting.Coalition(S, c, S - t)
                 gamma = calibration.arm_variances("cape", mu, rho, coalition)
-                views = cape.views("cape", gamma, rho, coalition)
+                views = parties.views("cape", gamma, rho, coalition)
                 for view in SHOWN:
                     losses = [float(views[view][0])]
                     square = formula(view, rho, t, c) / gamma[0]

@@ -95,7 +95,7 @@ CEILING = accounting.Budget(1e8, DELTA, "sample", "replace-one", 0)  # never met
 class Case:
     """A setting that is attacked; ``mu`` is for all rounds of a transcript together.
 
-    ``party`` is a class of :func:`.cape.views`: whose view the adversary has.
+    ``party`` is a class of :func:`.parties.views`: whose view the adversary has.
     """
 
     arm: str
@@ -153,7 +153,7 @@ def audit(
     n_sites, n_colluding, n_rounds, noise_ratio
         The study; the noise ratio is by default that of CAPE.
     party
-        Whose view the adversary has: a class of :func:`.cape.views`.
+        Whose view the adversary has: a class of :func:`.parties.views`.
     alpha
         Probability of a false ``LEAKS``, and of a false ``WRONG ANSWER``, per row.
     progress

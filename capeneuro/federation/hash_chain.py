@@ -17,11 +17,10 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from secrets import token_hex
 from typing import IO, Self
 
 from capeneuro import machine
@@ -127,7 +126,7 @@ class Lines:
         self._book = book
         self._offset = 0  # bytes of the file that were read
         self.id = ""  # of the line that names them
-        self._restoring = False
+        self.is_restoring = False  # nothing is remembered until it ends
 
     @property
     def path(self) -> Path:
@@ -158,7 +157,7 @@ class Lines:
             return
         with self.explained(), open(self.folder / "lock", "w") as lock:
             self.exclude(lock)
-            self._read()
+            self.read()
             with self._sole():
                 if not unchecked:
                     self.check()
@@ -173,21 +172,6 @@ class Lines:
         with open(self.second_place / f"{self.id}.lock", "w") as lock:
             self.exclude(lock, "second_place")
             yield
-
-    @contextmanager
-    def restored(self) -> Iterator[None]:
-        """Refuse the ledger while it is restored; the second place keeps its record.
-
-        A restore that is interrupted has forgotten nothing, and can be repeated.
-        """
-        for record in self.remembered():
-            self._write(replace(record, restoring=True))
-        self._restoring = True
-        try:
-            yield
-        finally:
-            self._restoring = False
-        self.begin()
 
     @contextmanager
     def explained(self) -> Iterator[None]:
@@ -264,31 +248,10 @@ class Lines:
             f.write(line.encode() + b"\n")
             f.flush()
             os.fsync(f.fileno())
-        self._read()
+        self.read()
         # Privacy: before anything leaves, or a copy set back would not be noticed.
-        if self.id and self.second_place is not None and not self._restoring:
-            self._remember()
-
-    def begin(self, secrets: Mapping[str, str] | None = None) -> None:
-        """Keep the second place from now on; the caller has checked that it may.
-
-        A line that names these lines is added where there is none.
-
-        Parameters
-        ----------
-        secrets
-            Marks of its secrets, for that line to keep.
-        """
-        with self.explained():
-            self.second_place.mkdir(parents=True, exist_ok=True, mode=0o700)
-            durable_files.sync_folder(self.second_place.parent)
-        if not self.id:
-            # Known before it exists: killed in between, it can be begun again.
-            fresh = [record.id for record in self.remembered() if not record.n_lines]
-            name = fresh[0] if fresh else token_hex(16)
-            self._write(Record(name, 0))
-            self.append(NameLine(id=name, data=self.data, secrets=secrets))
-        self._remember()
+        if self.id and self.second_place is not None and not self.is_restoring:
+            self.remember()
 
     def remembered(self) -> list[Record]:
         """Records at the second place: this ledger, and earlier ones of its folder.
@@ -300,7 +263,7 @@ class Lines:
             try:
                 record = Record.read(path)
                 is_of_this_folder = (
-                    record.folder == self._resolved_folder and record.merged is None
+                    record.folder == self.resolved_folder and record.merged is None
                 )
                 records += [record] if is_of_this_folder or record.id == self.id else []
             except (ValueError, KeyError, TypeError):
@@ -322,7 +285,7 @@ class Lines:
         """
         for record in self.remembered():
             if record.id == self.id and record.people != (n, digest):
-                self._write(replace(record, people=(n, digest)))
+                self.keep_record(replace(record, people=(n, digest)))
 
     def named(self) -> NameLine | None:
         """The line that names these lines; None: there is none.
@@ -338,33 +301,6 @@ class Lines:
                     if isinstance(entry, NameLine):
                         return entry
         return None
-
-    def claim(self, source: Path) -> int:
-        """Move records of another folder to this one; return their number.
-
-        Parameters
-        ----------
-        source
-            The other folder, absolute, in which there is no ledger any more.
-
-        Returns
-        -------
-        int
-            Number of ledgers that were there.
-        """
-        records = Lines(source, self.second_place, self._book).remembered()
-        for record in records:
-            self._write(record)
-        return len(records)
-
-    def settle(self) -> None:
-        """Let the second place know that these lines are in another folder now.
-
-        The caller holds the lock of a copy of them, in the old folder.
-        """
-        self._read()
-        self.check()
-        self.begin()
 
     def holds(self, record: Record) -> bool:
         """Whether all lines are here that the second place knows of.
@@ -383,23 +319,13 @@ class Lines:
         is_long = record.id == self.id and n < len(self.chains)
         return is_long and self.chains[n] == record.chain
 
-    def end_other(self, ledger: str) -> None:
-        """Let the second place refuse another ledger, whose releases are charged here.
-
-        Parameters
-        ----------
-        ledger
-            Id of the other ledger.
-        """
-        record = Record.read(self.second_place / f"{ledger}.json")
-        with self.explained():
-            replace(record, merged=self._resolved_folder).write(self.second_place)
-
     @property
-    def _resolved_folder(self) -> str:
+    def resolved_folder(self) -> str:
+        """The folder, absolute."""
         return str(self.folder.resolve())
 
-    def _remember(self) -> None:
+    def remember(self) -> None:
+        """Let the second place know how far these lines are, and what they promise."""
         promises, records = [*self.promises], self.remembered()
         for record in records:
             promises += [
@@ -408,7 +334,7 @@ class Lines:
         # Privacy: a list of people that is lost is then missed (:mod:`.registry`).
         own_records = [record for record in records if record.id == self.id]
         record = own_records[0] if own_records else Record(self.id, 0)
-        self._write(
+        self.keep_record(
             replace(
                 record,
                 n_lines=len(self.entries),
@@ -419,9 +345,16 @@ class Lines:
             )
         )
 
-    def _write(self, record: Record) -> None:
+    def keep_record(self, record: Record) -> None:
+        """Write a record, of a ledger in this folder, to the second place.
+
+        Parameters
+        ----------
+        record
+            Of this ledger, or of one that was here before.
+        """
         with self.explained():
-            replace(record, folder=self._resolved_folder).write(self.second_place)
+            replace(record, folder=self.resolved_folder).write(self.second_place)
 
     def check(self) -> None:
         """Refuse a ledger that was set back, made anew, or copied to another host."""
@@ -468,9 +401,9 @@ class Lines:
             )
         # Privacy: before anything leaves that a crash kept from the second place.
         if len(self.entries) > n:
-            self._remember()
+            self.remember()
 
-    def _read(self) -> None:
+    def read(self) -> None:
         """Book the lines that were appended since the last reading."""
         if not self.path.exists():
             return

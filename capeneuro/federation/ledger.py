@@ -185,24 +185,6 @@ class Ledger:
             raise LedgerDamaged(f"{path} is not that of this ledger; bring it back")
         return secret
 
-    def make_secrets(self) -> dict[str, str]:
-        """Make the secrets that are not there, and say how to know them again.
-
-        The folder is there, and the caller has locked the ledger.
-
-        Returns
-        -------
-        dict
-            Mark by file, for the line that names the ledger or says it was restored.
-        """
-        with self.lines.explained():
-            secret_bytes = {
-                name: durable_files.secret(self.folder / name) for name in SECRETS
-            }
-        return {
-            name: durable_files.mark(secret) for name, secret in secret_bytes.items()
-        }
-
     def _ready(self) -> None:
         """Make the folders, unless the second place has a record of them."""
         with self.locked():

@@ -10,7 +10,7 @@ import errno
 import hashlib
 import secrets
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date
@@ -25,8 +25,8 @@ from capeneuro.federation.entries import (
     ReleaseLine,
     RestoredLine,
 )
-from capeneuro.federation.hash_chain import Lines
-from capeneuro.federation.ledger import Ledger, LedgerDamaged, LedgerSetBack
+from capeneuro.federation.hash_chain import Lines, Record
+from capeneuro.federation.ledger import SECRETS, Ledger, LedgerDamaged, LedgerSetBack
 
 # Lines that count against a ceiling or a promise.
 COUNTED = (ReleaseLine, PromiseLine)
@@ -52,7 +52,7 @@ def begin(book: Ledger) -> None:
             book.lines.check()
     book.create()
     with book.locked(unchecked=True):
-        book.lines.begin(secrets=book.make_secrets())
+        _begin_lines(book.lines, _make_secrets(book))
 
 
 def move(book: Ledger, source: Path) -> None:
@@ -107,7 +107,7 @@ def _finish_move(book: Ledger, source: Path) -> None:
                 "it is; see the path"
             )
         with book.locked(unchecked=True):
-            book.lines.settle()
+            _settle_lines(book.lines)
         return
     old_book = _of_folder(book, source)
     with book.locked(unchecked=True):
@@ -170,7 +170,7 @@ def _settle(book: Ledger, source: Path) -> None:
 
     The caller excludes other processes, by the ledger in one of both.
     """
-    book.lines.settle()
+    _settle_lines(book.lines)
     shutil.rmtree(source, ignore_errors=True)
 
 
@@ -350,7 +350,7 @@ def restore(
         # Privacy: who was added to which cohort since is forgotten, so that what is
         # charged counts for all of them.
         is_whole = bool(records) and all(book.lines.holds(record) for record in records)
-        with book.lines.restored():
+        with _restored_lines(book.lines):
             # Privacy: with the old key the old masks could be made again.
             (book.folder / "key").unlink(missing_ok=True)
             durable_files.sync_folder(book.folder)
@@ -367,7 +367,7 @@ def restore(
             charged = [entry for entry in charged if entry.mu > 0]
             for entry in charged:
                 book.lines.append(entry)
-            today, marks = date.today().isoformat(), book.make_secrets()
+            today, marks = date.today().isoformat(), _make_secrets(book)
             book.lines.append(RestoredLine(on=today, secrets=marks))
         # Ledgers that were lost in this folder: all that they promised is charged here.
         registry.take_over_lost(book.lines)
@@ -389,7 +389,7 @@ def _claim(book: Ledger, source: Path) -> None:
             "name a folder that has none in the site file, and merge the two "
             "afterwards; what was interrupted is repeated without --from"
         )
-    lost = book.lines.claim(source.resolve()) or len(book.lines.remembered())
+    lost = _claim_records(book.lines, source.resolve()) or len(book.lines.remembered())
     if not lost:
         raise LedgerSetBack(
             f"{source}: {book.lines.second_place} knows of no ledger that was there; "
@@ -478,3 +478,90 @@ def _rest_of(book: Ledger, promise: PromiseLine, is_whole: bool) -> ReleaseLine:
         cohort="",
         version="",
     )
+
+
+# --- the lines and their second place ------------------------------------------------
+
+
+def _begin_lines(lines: Lines, marks: Mapping[str, str] | None = None) -> None:
+    """Keep the second place from now on; the caller has checked that it may.
+
+    A line that names these lines is added where there is none.
+
+    Parameters
+    ----------
+    marks
+        Of its secrets, for that line to keep.
+    """
+    with lines.explained():
+        lines.second_place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        durable_files.sync_folder(lines.second_place.parent)
+    if not lines.id:
+        # Known before it exists: killed in between, it can be begun again.
+        fresh = [record.id for record in lines.remembered() if not record.n_lines]
+        name = fresh[0] if fresh else secrets.token_hex(16)
+        lines.keep_record(Record(name, 0))
+        lines.append(NameLine(id=name, data=lines.data, secrets=marks))
+    lines.remember()
+
+
+@contextmanager
+def _restored_lines(lines: Lines) -> Iterator[None]:
+    """Refuse the ledger while it is restored; the second place keeps its record.
+
+    A restore that is interrupted has forgotten nothing, and can be repeated.
+    """
+    for record in lines.remembered():
+        lines.keep_record(replace(record, restoring=True))
+    lines.is_restoring = True
+    try:
+        yield
+    finally:
+        lines.is_restoring = False
+    _begin_lines(lines)
+
+
+def _claim_records(lines: Lines, source: Path) -> int:
+    """Move records of another folder to this one; return their number.
+
+    Parameters
+    ----------
+    source
+        The other folder, absolute, in which there is no ledger any more.
+
+    Returns
+    -------
+    int
+        Number of ledgers that were there.
+    """
+    records = Lines(source, lines.second_place, lines._book).remembered()
+    for record in records:
+        lines.keep_record(record)
+    return len(records)
+
+
+def _settle_lines(lines: Lines) -> None:
+    """Let the second place know that these lines are in another folder now.
+
+    The caller holds the lock of a copy of them, in the old folder.
+    """
+    lines.read()
+    lines.check()
+    _begin_lines(lines)
+
+
+def _make_secrets(book: Ledger) -> dict[str, str]:
+    """Make the secrets that are not there, and say how to know them again.
+
+    The folder is there, and the caller has locked the ledger.
+
+    Returns
+    -------
+    dict
+        Mark by file, for the line that names the ledger or says it was restored.
+    """
+    with book.lines.explained():
+        secret_bytes = {
+            name: durable_files.secret(book.folder / name) for name in SECRETS
+        }
+    return {name: durable_files.mark(secret) for name, secret in secret_bytes.items()}

@@ -41,7 +41,7 @@ from capeneuro.federation.rounds import (
 )
 from capeneuro.federation.secagg import one_exchange
 from capeneuro.federation.transport import Federation
-from capeneuro.privacy import accounting, calibration, cape, noise, ring
+from capeneuro.privacy import accounting, calibration, noise, parties, ring
 from capeneuro.privacy.queries import QUERIES, largest_contribution
 
 
@@ -297,7 +297,7 @@ class Mechanism:
         Guarantee
         ---------
         For each site mu-GDP with mu = factor / noise_multiplier, against the
-        aggregator and the colluding sites; :func:`.cape.views` gives the
+        aggregator and the colluding sites; :func:`.parties.views` gives the
         others' views. The sites compute the same from the request and charge it.
         """
         roster = self.describe(federation)
@@ -524,7 +524,7 @@ class Mechanism:
         bounded = np.isfinite(clip)
         gamma = list(request.variances.values())
         coalition = self.budget.coalition(len(request.roster))
-        views = cape.views(self.arm, gamma, self.noise_ratio, coalition)
+        views = parties.views(self.arm, gamma, self.noise_ratio, coalition)
         sites = {}
         for k, (name, site) in enumerate(request.roster.items()):
             t = query.sensitivity(site.n_units, request.relation, parameters)

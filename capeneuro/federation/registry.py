@@ -16,7 +16,7 @@ import hmac
 import json
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from capeneuro.federation import durable_files
@@ -197,8 +197,21 @@ def take_over(lines: Lines, ledger_id: str) -> None:
         list_of_ledger.merged |= other_list.merged | {ledger_id: other_list.people}
         _write(lines, list_of_ledger)
         # In between both have the people, so that nobody is forgotten by a crash.
-        lines.end_other(ledger_id)
+        _end_other(lines, ledger_id)
         _path(place, ledger_id).unlink(missing_ok=True)
+
+
+def _end_other(lines: Lines, ledger: str) -> None:
+    """Let the second place refuse another ledger, whose releases are charged here.
+
+    Parameters
+    ----------
+    ledger
+        Id of the other ledger.
+    """
+    record = Record.read(lines.second_place / f"{ledger}.json")
+    with lines.explained():
+        replace(record, merged=lines.resolved_folder).write(lines.second_place)
 
 
 def take_over_lost(lines: Lines) -> None:

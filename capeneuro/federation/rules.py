@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 from capeneuro.federation.requests import Description, Kind, Refused, Request
 from capeneuro.federation.secagg import signing
 from capeneuro.privacy import accounting, cape
@@ -226,7 +228,9 @@ def loss(request: Request, name: str) -> float:
 def _losses(
     arm: str, gamma: tuple[float, ...], ratio: float, coalition: accounting.Coalition
 ) -> list[float]:
-    return cape.views(arm, gamma, ratio, coalition)["aggregator_and_colluders"].tolist()
+    variances = np.array(gamma)
+    sigma2 = cape.arm_ratio(arm, ratio) * variances
+    return cape.losses(1.0, sigma2, variances, coalition.n_missing).tolist()
 
 
 def _agreed(

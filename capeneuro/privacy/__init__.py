@@ -5,7 +5,9 @@ accounting
 accountants
     The same in other words, for plans and reports: other accountants, a person.
 cape
-    What each party learns, in every arm: correlated noise that cancels.
+    Correlated noise that cancels: what the worst coalition learns, in every arm.
+parties
+    What each class of parties learns, for plans and records.
 calibration
     Least noise that keeps every site's promise; planned, never relied on.
 queries

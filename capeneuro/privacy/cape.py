@@ -34,21 +34,9 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from capeneuro.privacy.accounting import Coalition
-
 # sigma2 = ratio * gamma with ratio = 100 S: the zero-sum noise costs nothing, and the
 # aggregator's noise is then within 0.5% of pooled times sqrt(S / S_H), tested.
 NOISE_RATIO_PER_SITE = 100.0
-Views = dict[str, np.ndarray | None]
-# Classes of parties, by their view; see :func:`views`.
-VIEWS = (
-    "reader",
-    "partner",
-    "partners",
-    "aggregator",
-    "aggregator_and_colluders",
-    "site_as_aggregator",
-)
 
 
 def losses(
@@ -82,13 +70,30 @@ def losses(
     t, gamma = np.asarray(sensitivity, float), np.asarray(gamma, float)
     free = 1 / (1 + np.asarray(sigma2, float) / gamma)
     hidden = 1 - free
-    sums = _least_sums(hidden * gamma, n_colluding)
+    sums = least_sums(hidden * gamma, n_colluding)
     square = free / gamma + hidden**2 / np.where(hidden > 0, sums, 1.0)
     return t * np.sqrt(square)
 
 
-def _least_sums(values: np.ndarray, n_missing: int) -> np.ndarray:
-    """For each value its sum with the others, without the ``n_missing`` largest."""
+def least_sums(values: np.ndarray, n_missing: int) -> np.ndarray:
+    """For each value its sum with the others, without the ``n_missing`` largest.
+
+    Parameters
+    ----------
+    values
+        One of each site, (n_sites,), none negative.
+    n_missing
+        Others that are left out, whichever make the sum least.
+
+    Returns
+    -------
+    numpy.ndarray
+        The sums, (n_sites,).
+
+    Guarantee
+    ---------
+    No choice of ``n_missing`` others leaves a smaller sum.
+    """
     n_others = max(len(values) - 1 - n_missing, 0)
     least = np.sort(values)
     # Of the smallest n_others + 1 each one leaves the same sum with the others.
@@ -115,65 +120,3 @@ def arm_ratio(arm: str, ratio: float) -> float:
         ``ratio`` of ``cape``, infinity of ``secure_sum``, 0 of all others.
     """
     return {"cape": ratio, "secure_sum": math.inf}.get(arm, 0.0)
-
-
-def views(arm: str, gamma: ArrayLike, ratio: float, coalition: Coalition) -> Views:
-    """Privacy loss of every site against different parties; None if exact.
-
-    ========================  ========================================================
-    ``reader``                the released average alone
-    ``partner``               one other site: it takes its own noise off the average
-    ``partners``              ``n_colluding`` other sites, without the aggregator
-    ``aggregator``            at no site: the average and every message it got
-    ``aggregator_and_         the aggregator and all that ``n_colluding`` sites know;
-    colluders``               **the worst class, which a site charges**
-    ``site_as_aggregator``    one site that also is the aggregator
-    ========================  ========================================================
-
-    Parameters
-    ----------
-    arm
-        One of :data:`.requests.Arm`.
-    gamma
-        Variance of each site's noise at unit sensitivity, (n_sites,).
-    ratio
-        ``sigma2 / gamma`` of CAPE; other arms have their own.
-    coalition
-        Sites that collude, and that may be missing; each loss is that of the worst
-        case.
-
-    Returns
-    -------
-    dict
-        By view, in the order of :data:`VIEWS`, the mu of each site, (n_sites,), or None
-        where the view is exact.
-
-    Guarantee
-    ---------
-    No party of a view learns more than its mu-GDP, whichever sites collude and are
-    missing, up to the coalition's numbers.
-    """
-    gamma = np.asarray(gamma, float)
-    exact: Views = dict.fromkeys(VIEWS)
-    if arm == "non-private":
-        return exact
-    if arm == "pooled":  # the curator is trusted with exact means, and draws the noise
-        everyone = np.full(len(gamma), 1 / math.sqrt(gamma.sum()))
-        return exact | dict.fromkeys(("reader", "partner", "partners"), everyone)
-    sigma2 = arm_ratio(arm, ratio) * gamma
-
-    def result(k: int) -> np.ndarray:
-        """Loss against the average less the noise of k sites and of the missing."""
-        return 1 / np.sqrt(_least_sums(gamma, k + coalition.n_dropout))
-
-    def messages(k: int) -> np.ndarray:
-        return losses(1.0, sigma2, gamma, k + coalition.n_dropout)
-
-    return {
-        "reader": result(0),
-        "partner": result(1),
-        "partners": result(coalition.n_colluding),
-        "aggregator": messages(0),
-        "aggregator_and_colluders": messages(coalition.n_colluding),
-        "site_as_aggregator": messages(1),
-    }

@@ -25,7 +25,7 @@ from capeneuro.config.study import StudyConfig
 from capeneuro.data import files
 from capeneuro.persons.quality import MOVED, RunQuality, person_quality
 from capeneuro.privacy import accountants, accounting
-from capeneuro.privacy.cape import VIEWS
+from capeneuro.privacy.parties import VIEWS
 from capeneuro.report import literature, methods_text, progress, protection, sentences
 from capeneuro.report.figures import Figure
 from capeneuro.report.privacy_record import mus_of, shareable, versions

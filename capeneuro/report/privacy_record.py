@@ -14,7 +14,7 @@ import yaml
 from capeneuro.config.load import every_kind
 from capeneuro.config.study import WEAK_EPSILON, StudyConfig
 from capeneuro.data import files
-from capeneuro.privacy import accountants, accounting, cape
+from capeneuro.privacy import accountants, accounting, parties
 from capeneuro.report import privacy_schema, protection
 
 # A second opinion on the record, which imports nothing of this package.
@@ -145,7 +145,7 @@ def privacy_record(
         config.noise, config.noise_ratio, releases, p.epsilon, p.delta
     )
     spent = {}
-    by_view = {view: mus_of({"releases": releases}, view) for view in cape.VIEWS}
+    by_view = {view: mus_of({"releases": releases}, view) for view in parties.VIEWS}
     for site in kinds:
         mus = {view: losses.get(site, []) for view, losses in by_view.items()}
         of_site = [r for r in releases if site in r["sites"]]
@@ -158,7 +158,7 @@ def privacy_record(
             view: None
             if None in mus[view]
             else accountants.epsilons(mus[view], p.delta)
-            for view in cape.VIEWS
+            for view in parties.VIEWS
         }
     return {
         "format": privacy_schema.FORMAT,

@@ -16,7 +16,7 @@ from capeneuro.config.errors import ConfigError
 from capeneuro.federation import vouching
 from capeneuro.federation.entries import ReleaseLine
 from capeneuro.federation.requests import EXACT_ARMS
-from capeneuro.privacy import accountants, accounting, cape, ring
+from capeneuro.privacy import accountants, accounting, parties, ring
 from capeneuro.privacy import rounding as rounding_cost
 from capeneuro.privacy.queries import QUERIES
 from capeneuro.report import protection
@@ -387,7 +387,7 @@ def _of_releases(record: Mapping[str, Any]) -> Iterable[tuple[str, Any, Any]]:
         gamma = [release["sites"][name]["variance"] for name in names]
         n_dropout = max(len(names) - record["survivor_threshold"], 0)
         coalition = accounting.Coalition(len(names), record["n_colluding"], n_dropout)
-        views = cape.views(release["arm"], gamma, record["noise_ratio"], coalition)
+        views = parties.views(release["arm"], gamma, record["noise_ratio"], coalition)
         for k, name in enumerate(names):
             part, at_site = release["sites"][name], f"{at_release}.sites.{name}"
             yield f"n_units.{name}", record["n_units"].get(name), part["n_units"]
@@ -430,7 +430,7 @@ def _of_record(record: Mapping[str, Any]) -> Iterable[tuple[str, Any, Any]]:
         yield f"{at_site}.releases", total["releases"], len(parts)
         n = sum(name in release["survivors"] for release in releases)
         yield f"{at_site}.n_survived", total["n_survived"], n
-        for view in cape.VIEWS:
+        for view in parties.VIEWS:
             mus = [site["mu"][view] for site in parts]
             exact = None in mus
             recomputed = None if exact else accountants.epsilons(mus, delta)

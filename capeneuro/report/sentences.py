@@ -93,7 +93,10 @@ def found_line(study: StudyConfig, judged: Verdicts) -> str:
 
 
 def parties(study: StudyConfig) -> dict[str, str]:
-    """Classes of parties of a study in words, by their names in :func:`.cape.views`."""
+    """Classes of parties of a study in words, by name.
+
+    The names are those of :func:`.privacy.parties.views`.
+    """
     n_colluding = study.n_colluding
     c = f"{n_colluding} {'sites' if n_colluding > 1 else 'site'}"
     classes = {

@@ -50,6 +50,7 @@ from capeneuro.persons.components import RUNS, write_people
 from capeneuro.persons.quality import RunQuality, run_quality
 from capeneuro.report import maps as group_maps
 from capeneuro.report import page, progress, scores, sentences
+from capeneuro.site_data.people import keep_people
 from capeneuro.studies import around_prior, ask_moments, components_forecast
 from capeneuro.studies.ask import MOST_KEPT
 from capeneuro.studies.components_forecast import (
@@ -82,7 +83,6 @@ from capeneuro.studies.sites import (
     check_ceilings,
     in_process,
     keep_inventory,
-    keep_people,
 )
 from capeneuro.studies.study_kind import StudyKind
 

@@ -48,6 +48,7 @@ from capeneuro.privacy.queries import QUERIES
 from capeneuro.report import maps as group_maps
 from capeneuro.report import page, progress, scores, sentences
 from capeneuro.report.figures import Figure
+from capeneuro.site_data.people import keep_people
 from capeneuro.studies.counts import write_sizes
 from capeneuro.studies.flow import (
     MASK,
@@ -68,7 +69,6 @@ from capeneuro.studies.sites import (
     check_ceilings,
     in_process,
     keep_inventory,
-    keep_people,
     names,
 )
 from capeneuro.studies.study_kind import StudyKind

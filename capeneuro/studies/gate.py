@@ -20,7 +20,7 @@ from capeneuro.config.study import StudyConfig
 from capeneuro.data import files
 from capeneuro.federation.ledger import BudgetExceeded
 from capeneuro.federation.requests import COOPERATIVE_ARMS, Description
-from capeneuro.privacy import accountants, accounting, calibration, cape
+from capeneuro.privacy import accountants, accounting, calibration, parties
 from capeneuro.report import sentences
 from capeneuro.studies import registry, travel
 from capeneuro.studies.counts import SIZES, assumed, counted
@@ -403,8 +403,8 @@ def print_spending(study: StudyConfig) -> None:
     if study.arm == "non-private":
         return
     promise, S = study.promise, len(study.sites)
-    for parties, epsilon in epsilon_by_parties(study).items():
-        print(f"  {parties}: epsilon {epsilon:.3g}")
+    for party, epsilon in epsilon_by_parties(study).items():
+        print(f"  {party}: epsilon {epsilon:.3g}")
     if promise.unit == "sample":
         print(f"for a person: {person_in_words(study)}")
     for name, epsilon in study.budget.site_epsilon.items():
@@ -466,7 +466,7 @@ def epsilon_by_parties(study: StudyConfig, site: str = "") -> dict[str, float]:
     mu = [study.promise_of(name).mu for name in site_names]
     coalition = accounting.Coalition(1, 0) if local else _coalition(study)
     gamma = calibration.arm_variances(study.arm, mu, study.noise_ratio, coalition)
-    losses = cape.views(study.arm, gamma, study.noise_ratio, coalition)
+    losses = parties.views(study.arm, gamma, study.noise_ratio, coalition)
     k = site_names.index(site) if site in site_names else 0
     return {
         parties: accounting.epsilon_from_mu(float(losses[view][k]), study.budget.delta)

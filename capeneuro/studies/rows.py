@@ -36,6 +36,7 @@ from capeneuro.report import maps as group_maps
 from capeneuro.report import page, progress, scores
 from capeneuro.report.figures import Figure
 from capeneuro.report.scores import AGAINST, Score
+from capeneuro.site_data.people import keep_people
 from capeneuro.studies.counts import write_sizes
 from capeneuro.studies.flow import (
     MASK,
@@ -59,7 +60,6 @@ from capeneuro.studies.sites import (
     in_process,
     is_complete,
     keep_inventory,
-    keep_people,
     names,
 )
 from capeneuro.studies.study_kind import StudyKind

@@ -5,32 +5,31 @@ has its own file and knows the names of the other sites'; the aggregator has non
 """
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from capeneuro.config.errors import ConfigError, some
+from capeneuro.config.errors import ConfigError
 from capeneuro.config.load import COMMON, load_site
-from capeneuro.config.names import plain
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import WEAK_EPSILON, WEAKEST_EPSILON, StudyConfig
 from capeneuro.data import files, inventory
 from capeneuro.data.inventory import Inventory
-from capeneuro.federation import registry
 from capeneuro.federation.entries import PromiseLine, ReleaseLine
 from capeneuro.federation.ledger import BudgetExceeded, Ledger
 from capeneuro.federation.manifest import Manifest, parse
 from capeneuro.federation.requests import COOPERATIVE_ARMS
-from capeneuro.federation.rules import TABLE, Limits
-from capeneuro.federation.site import Site, empty, longer
+from capeneuro.federation.rules import TABLE
 from capeneuro.federation.transport import InProcess
 from capeneuro.privacy import accounting, calibration, ring
+from capeneuro.site_data.opening import open_site
+from capeneuro.site_data.terms import least_colluding, open_ledger, stages_of
 
 Sites = dict[str, SiteConfig]
 # Relative rounding error of a noise multiplier.
@@ -189,7 +188,7 @@ def _admits(study: StudyConfig, path: Path, site: SiteConfig) -> None:
             "for the number of units is public; set budget.unit: subject, or take "
             "dummy_scans and columns of confounds"
         )
-    least = _least_colluding(study, site)
+    least = least_colluding(study, site)
     if study.arm in COOPERATIVE_ARMS and study.n_colluding < least:
         raise ConfigError(
             f"{path}: min_colluding: the study must guard against {least} sites or "
@@ -270,22 +269,7 @@ def _admits_promise(study: StudyConfig, path: Path, name: str) -> None:
             )
 
 
-def _least_colluding(study: StudyConfig, site: SiteConfig) -> int:
-    """Smallest coalition that a site wants a study to guard against."""
-    S, independent = len(study.sites), study.is_independent
-    return accounting.coalition(S, site.min_colluding, independent)
-
-
 # --- what was spent, and what may be -------------------------------------------------
-
-
-def open_ledger(site: SiteConfig) -> Ledger:
-    """Open a site's ledger with its ceiling, and its second place if it has one."""
-    ceiling = accounting.Budget(site.epsilon, site.delta, site.unit, "replace-one", 0)
-    cohort = site.cohort or ""
-    return Ledger(
-        site.ledger, ceiling, site.second_place, cohort, site.data, spelling=plain
-    )
 
 
 def without_ledger(study: StudyConfig, sites: Sites) -> dict[str, str]:
@@ -398,11 +382,6 @@ def _version(study: StudyConfig, name: str, book: Ledger) -> str | None:
     features = study.private(name) / "projected.npz"
     exists = features.exists()
     return book.pseudonym(files.Features(features).digest) if exists else None
-
-
-def stages_of(study: StudyConfig) -> tuple[str, ...]:
-    """Identities of all stages of the study that this is a stage of."""
-    return tuple(member.identity for member in study.full_study.members.values())
 
 
 def signed(study: str, name: str, book: Ledger) -> list[PromiseLine]:
@@ -524,75 +503,6 @@ def keep_inventory(study: StudyConfig, site: str, *inventories: Inventory) -> No
         print("\n".join([*lines, f"  each of them: {path}"]))
 
 
-def keep_people(study: StudyConfig, site: SiteConfig) -> None:
-    """Check the people that were prepared, and register them in the ledger.
-
-    Raises
-    ------
-    ConfigError
-        If a person is in another ledger or cohort, takes part as another site, or has
-        more volumes than the study allows; the prepared features are removed then.
-    """
-    path = study.private(site.name) / "projected.npz"
-    people = files.Features(path).n_samples
-    if error := _length_error(study, people) or _double_error(study, site, people):
-        path.unlink()
-        raise ConfigError(f"site {site.name}: {error}")
-
-
-def _double_error(study: StudyConfig, site: SiteConfig, people: Collection[str]) -> str:
-    """Error where people are in another ledger, site or cohort, too; or empty."""
-    book, error = open_ledger(site), ""
-    if site.second_place is not None:
-        error = _other_ledger_error(study, site, book, people)
-    if not error and site.cohort and (shared := book.register(people)):
-        error = "cohort: its people must be in no other cohort of the ledger, got "
-        error += ", ".join(f"{n} of {name!r}" for name, n in shared.items())
-    return error
-
-
-def _other_ledger_error(
-    study: StudyConfig, site: SiteConfig, book: Ledger, people: Collection[str]
-) -> str:
-    """Error where people are in another ledger, or take part as another site."""
-    if double := registry.in_study_as(
-        book, study.identity, study.lineage, site.name, people, stages_of(study)
-    ):
-        return (
-            f"name: people of it are in this study as site {double!r} already, and a "
-            "promise counts each of them once; keep that name"
-        )
-    for folder, n in registry.known_elsewhere(book, people).items():
-        state = "whose folder is gone, so bring it back first"
-        if folder.is_dir():
-            spent = Ledger(folder, book.ceiling, site.second_place).total()
-            rest_mu = max(book.ceiling.mu**2 - spent**2, 0.0) ** 0.5
-            state = (
-                f"with epsilon {accounting.epsilon_from_mu(spent, site.delta):.4g} "
-                f"spent and {accounting.epsilon_from_mu(rest_mu, site.delta):.4g} left "
-                f"of {site.epsilon:g}"
-            )
-        return (
-            f"ledger: {n} of its {len(people)} people are counted in the ledger "
-            f"{folder}, {state}; a ceiling belongs to people: set ledger: {folder} in "
-            "the site file, or bring the two together with capeneuro ledger move or "
-            "merge. If they are other people who carry the same labels, say so: "
-            "capeneuro ledger distinct"
-        )
-    return ""
-
-
-def _length_error(study: StudyConfig, n_samples: Mapping[str, int]) -> str:
-    """Error of a person with no volumes, or more than allowed; empty: there is none."""
-    if person := empty(n_samples):
-        return f"images: {person} has no volumes left; leave them out"
-    person = longer(n_samples, study.longest)
-    return person and (
-        f"expected.longest: nobody may have more than {study.longest} volumes, got "
-        f"{n_samples[person]} of {person}; shorten or exclude them"
-    )
-
-
 # --- the sites at work ---------------------------------------------------------------
 
 
@@ -621,90 +531,3 @@ def check_sampler(study: StudyConfig) -> None:
             f"study {study.study}: noise: exact needs a sampler that is not "
             "installed; pip install 'capeneuro[exact]', or set noise: rounded"
         )
-
-
-def open_site(
-    study: StudyConfig,
-    sites: Sites,
-    name: str,
-    manifest: Manifest | None = None,
-    mask_key: bytes | None = None,
-) -> Site:
-    """Open one site on its prepared features, with its own rules.
-
-    Without a manifest all sites are in this process, and the keys of their ledgers are
-    read. ``mask_key`` is the secret half of that in the site's entry.
-    """
-    site = sites[name]
-    if manifest is None:
-        pins = {n: open_ledger(s).public_key for n, s in sites.items()}
-        lineage, mask_keys = study.lineage, None
-    else:
-        # Sites' identities stay the same over revisions, so that a round which a
-        # revision does not change is the same request, stored and paid.
-        pins, lineage, mask_keys = manifest.keys, manifest.root, manifest.mask_keys
-        if pins[name] != open_ledger(site).public_key:
-            raise ConfigError(
-                f"site {name}: ledger: its key is not the one that the manifest has; "
-                "restore the key, or join anew"
-            )
-    limits = Limits(
-        site.data,
-        site.min_noise_multiplier,
-        _least_colluding(study, site),
-        roster=pins,
-        study=_agreed(study),
-        promise=study.promise_of(name),
-        agreed=study.identity,
-        lineage=lineage,
-        stages=stages_of(study),
-        made_from=study.earlier[study.handed.of].identity if study.handed else "",
-        mask_keys=mask_keys,
-    )
-    people = files.Features(study.private(name) / "projected.npz")
-    # Features may be prepared under another site file, or another limit.
-    error = _length_error(study, people.n_samples)
-    if gone := inventory.no_longer_taken(site, people.n_samples):
-        error = (
-            f"without: {some(gone)} left and is among those who were prepared; run "
-            "`prepare` again"
-        )
-    if error := error or _double_error(study, site, people.n_samples):
-        raise ConfigError(f"site {name}: {error}")
-    subjects: Mapping[str, np.ndarray] = people
-    if study.together > 1:
-        # One sample each is little: mapping all of them anew would be most of a round.
-        subjects = {label: np.array(x) for label, x in people.items()}
-    return Site(
-        name,
-        subjects,
-        people.n_samples,
-        open_ledger(site),
-        limits,
-        people.digest,
-        site.seed,
-        study.together,
-        study.longest,
-        mask_key,
-    )
-
-
-def _agreed(study: StudyConfig) -> dict[str, Any]:
-    """Fields of a request that this study file fixes."""
-    fields = {
-        "study": study.identity,
-        "arm": study.arm,
-        "unit": study.budget.unit,
-        "relation": study.budget.relation,
-        "noise": study.noise,
-    }
-    if study.arm in COOPERATIVE_ARMS:
-        fields |= {
-            "n_colluding": study.n_colluding,
-            "consistency": study.consistency,
-            "noise_ratio": study.noise_ratio,
-            "waits_for_all": study.survivor_threshold == len(study.sites),
-        }
-        if not fields["waits_for_all"]:
-            fields["survivor_threshold"] = study.survivor_threshold
-    return fields

@@ -17,7 +17,8 @@ SURFACE = {
     "privacy/gradients": "infomax_gradient infomax_skew infomax_curvature "
     "network_gradient",
     "privacy/noise": "standard_normal key_stream discrete_normal",
-    "privacy/cape": "losses views",
+    "privacy/cape": "losses least_sums",
+    "privacy/parties": "views",
     "privacy/calibration": "calibrate arm_variances",
     "privacy/ring": "grid to_ring",
     "privacy/accounting": "Budget.admits compose compose_squares "

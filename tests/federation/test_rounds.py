@@ -32,7 +32,7 @@ from capeneuro.federation.rounds import (
     gather,
 )
 from capeneuro.federation.site import Site
-from capeneuro.privacy import accounting, cape, ring
+from capeneuro.privacy import accounting, parties, ring
 from capeneuro.privacy.queries import QUERIES
 
 ARMS = ("cape", "secure_sum")
@@ -506,7 +506,7 @@ def test_the_charge_is_the_worst_over_all_survivors_and_coalitions(S, S_C, t, ra
     rng = np.random.default_rng(S)
     gamma = rng.uniform(0.5, 3.0, S)
     arm = "secure_sum" if ratio == np.inf else "cape"
-    views = cape.views(arm, gamma, ratio, accounting.Coalition(S, S_C, S - t))
+    views = parties.views(arm, gamma, ratio, accounting.Coalition(S, S_C, S - t))
     worst = {name: np.zeros(S) for name in views}
     for n in range(t, S + 1):
         for survivors in combinations(range(S), n):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from capeneuro.federation.requests import EXACT_ARMS, Arm
-from capeneuro.privacy import accounting, calibration, cape
+from capeneuro.privacy import accounting, calibration, cape, parties
 from capeneuro.privacy.accounting import Coalition
 
 # Delta = tau, the papers' split [docs/privacy.md].
@@ -368,7 +368,7 @@ def test_default_ratio_is_close_to_a_trusted_sum(S, S_C):
 def test_views_are_ordered_and_the_last_is_the_charge(arm, S, S_C):
     mu, ratio = np.linspace(0.3, 0.5, S), 100.0 * S
     gamma = calibration.arm_variances(arm, mu, ratio, Coalition(S, S_C))
-    views = cape.views(arm, gamma, ratio, Coalition(S, S_C))
+    views = parties.views(arm, gamma, ratio, Coalition(S, S_C))
     assert tuple(views) == VIEWS
     if arm in EXACT_ARMS:  # who sees exact means is not guarded against
         assert views["aggregator"] is views["aggregator_and_colluders"] is None
@@ -388,7 +388,7 @@ def test_views_of_a_secure_sum_are_those_of_sums():
     gamma = calibration.arm_variances(
         "secure_sum", np.full(10, 0.3), 7.0, Coalition(10, 3)
     )
-    views = cape.views("secure_sum", gamma, 7.0, Coalition(10, 3))
+    views = parties.views("secure_sum", gamma, 7.0, Coalition(10, 3))
     assert views["aggregator"] == pytest.approx(0.3 * 0.7**0.5)
     np.testing.assert_array_equal(views["aggregator"], views["reader"])
 
@@ -411,7 +411,7 @@ def test_no_party_of_any_class_is_above_the_promise(n_sites):
                 gamma = calibration.arm_variances(
                     arm, mu, ratio, Coalition(S, c, S - t)
                 )
-                views = cape.views(arm, gamma, ratio, Coalition(S, c, S - t))
+                views = parties.views(arm, gamma, ratio, Coalition(S, c, S - t))
                 for view in VIEWS:
                     assert (views[view] <= mu * (1 + 1e-9)).all(), (arm, c, t, view)
                 n_tried += 1
@@ -427,6 +427,6 @@ def test_a_promise_against_no_partner_is_broken_by_one(n_sites, n_partners, foun
     mu, ratio = np.full(n_sites, promise.mu), 100.0 * n_sites
     gamma = calibration.arm_variances("cape", mu, ratio, Coalition(n_sites, 0))
     coalition = Coalition(n_sites, n_partners)
-    partners = cape.views("cape", gamma, ratio, coalition)["partners"][0]
+    partners = parties.views("cape", gamma, ratio, coalition)["partners"][0]
     epsilon = accounting.epsilon_from_mu(partners, 1e-5)
     assert epsilon == pytest.approx(found, abs=0.006)

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from sums import SIZE, Sum
 
-from capeneuro.federation.secagg import masking, shamir
+from capeneuro.federation.secagg import masking, shamir, unmasking
 from capeneuro.federation.secagg import protocol as secagg
-from capeneuro.privacy import cape
+from capeneuro.privacy import parties
 from capeneuro.privacy.accounting import Coalition, threshold_holds
 
 LEAKS = (
@@ -202,8 +202,8 @@ def test_real_masks_and_shares_follow_the_ideal_rules():
         for use, at in (("self", 0), ("pair", 33)):
             y = [int.from_bytes(rows[n][at : at + 33]) for n in sorted(rows)]
             for chosen in combinations(range(4), 3):
-                w = shamir.weights([i + 1 for i in chosen])
-                secret = shamir.combine([y[i] for i in chosen], w)
+                w = unmasking.weights([i + 1 for i in chosen])
+                secret = unmasking.combine([y[i] for i in chosen], w)
                 assert secret.to_bytes(32) == party.secret(use), name
 
 
@@ -248,7 +248,7 @@ def test_the_charge_is_that_of_the_joint_covariance_of_all_that_is_seen(n_sites,
     gamma = np.random.default_rng(n_sites).uniform(0.5, 3.0, n_sites)
     for n_colluding in range(n_sites):
         coalition = Coalition(n_sites, n_colluding, 0)
-        claimed = cape.views("cape", gamma, ratio, coalition)[
+        claimed = parties.views("cape", gamma, ratio, coalition)[
             "aggregator_and_colluders"
         ]
         worst = np.zeros(n_sites)

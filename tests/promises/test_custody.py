@@ -117,7 +117,7 @@ def test_lists_of_before_are_still_read(tmp_path):
     old = {"people": people, "distinct": ["another"]}
     people_file(north).write_text(json.dumps(old))
     (record,) = north.lines.remembered()
-    north.lines._write(replace(record, people=None, has_people=True))
+    north.lines.keep_record(replace(record, people=None, has_people=True))
     third = ledger(tmp_path, "third")
     assert registry.known_elsewhere(third, ["ann"]) == {north.folder: 1}
     assert registry.known_elsewhere(north, ["ann", "bob"]) == {}
@@ -240,7 +240,7 @@ def test_nothing_is_charged_where_a_ledger_was_while_it_moves(
     spend(north, "1", 0.3, ("ann",))
     if disk == "another":
         another_disk(monkeypatch, north.folder)
-    errors, threads, real = [], [], Lines.settle
+    errors, threads, real = [], [], ledger_backup._settle_lines
 
     def charge():
         try:
@@ -254,7 +254,7 @@ def test_nothing_is_charged_where_a_ledger_was_while_it_moves(
         threads[0].join(0.3)
         real(lines)
 
-    monkeypatch.setattr(Lines, "settle", settle)
+    monkeypatch.setattr(ledger_backup, "_settle_lines", settle)
     ledger_backup.move(opened(tmp_path, "clinic"), north.folder)
     threads[0].join(30)
     assert len(errors) == 1

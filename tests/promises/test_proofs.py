@@ -46,6 +46,7 @@ from capeneuro.privacy import (
     gradients,
     moments,
     noise,
+    parties,
     ring,
     rounding,
 )
@@ -298,7 +299,7 @@ def friendly_coalition(patch: Patch) -> None:
             ]
         )
 
-    patch.setattr(cape, "_least_sums", sums)
+    patch.setattr(cape, "least_sums", sums)
 
 
 def calibration_keeps_promises() -> None:
@@ -313,15 +314,15 @@ def unscaled(patch: Patch) -> None:
 
 
 def partners_take_their_noise_off() -> None:
-    views = cape.views("cape", GAMMA, 50.0, accounting.Coalition(5, 2))
+    views = parties.views("cape", GAMMA, 50.0, accounting.Coalition(5, 2))
     # Site 0 without the noise of the two that have most.
     assert views["partners"][0] == pytest.approx(1 / math.sqrt(1 + 0.5 + 1))
     assert views["partner"][0] == pytest.approx(1 / math.sqrt(1 + 0.5 + 1 + 2))
 
 
 def partners_as_readers(patch: Patch) -> None:
-    least = cape._least_sums
-    patch.setattr(cape, "_least_sums", lambda values, n: least(values, 0))
+    least = cape.least_sums
+    patch.setattr(parties, "least_sums", lambda values, n: least(values, 0))
 
 
 def lost_sites_are_counted() -> None:

@@ -314,17 +314,17 @@ def test_what_was_promised_less_cannot_be_added_to(tmp_path, earlier, refused):
 
 
 def test_nothing_leaves_while_the_second_place_cannot_be_written(ledger, monkeypatch):
-    real = Lines._write
+    real = Lines.keep_record
     full = LedgerUnwritable("full")
 
     def refuse(*_):
         raise full
 
-    monkeypatch.setattr(Lines, "_write", refuse)
+    monkeypatch.setattr(Lines, "keep_record", refuse)
     for _ in range(2):  # also when it is asked again, and the line is there
         with pytest.raises(LedgerUnwritable):
             charge(anew(ledger), 9)
-    monkeypatch.setattr(Lines, "_write", real)
+    monkeypatch.setattr(Lines, "keep_record", real)
     charge(anew(ledger), 9)
 
 

@@ -24,7 +24,7 @@ from capeneuro.config import load
 from capeneuro.config.names import plain
 from capeneuro.federation import ledger_backup, registry
 from capeneuro.federation.entries import ReleaseLine
-from capeneuro.federation.hash_chain import LedgerDamaged, Lines
+from capeneuro.federation.hash_chain import LedgerDamaged
 from capeneuro.federation.ledger import Exchange, Ledger, LedgerSetBack
 from capeneuro.report import protection
 from capeneuro.studies import sites as site_files
@@ -212,7 +212,7 @@ def test_a_move_that_was_interrupted_is_finished_when_repeated(
             patch.setattr(Path, "rename", on_another_disk)
             patch.setattr(shutil, "rmtree", lambda *a, **k: None)
         elif at == "begin":
-            patch.setattr(Lines, "begin", stopped)
+            patch.setattr(ledger_backup, "_begin_lines", stopped)
         else:
             patch.setattr(Path, "rename", stopped)
         with suppress(KeyboardInterrupt):

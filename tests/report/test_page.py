@@ -40,7 +40,7 @@ from capeneuro.algorithms.verdicts import ABOVE, Verdicts
 from capeneuro.config import load
 from capeneuro.config.sections import Cleaning
 from capeneuro.data.tables import open_table
-from capeneuro.privacy import cape, queries
+from capeneuro.privacy import parties, queries
 from capeneuro.report import methods_text, privacy_schema, protection, scores, sentences
 from capeneuro.report import page as pages
 from capeneuro.report.privacy_record import privacy_record, stamp
@@ -62,7 +62,7 @@ PRIVATE = {
 }
 EMPTY = {"quality": [], "maps": [], "rest": []}
 TOLD = Verdicts(("component 1",), np.ones(1), np.zeros(1), (ABOVE,), "share")
-VIEWS = cape.VIEWS
+VIEWS = parties.VIEWS
 
 
 def chapter(study) -> pages.Chapter:
@@ -499,7 +499,7 @@ def test_a_weak_promise_is_stamped(tiny, changes, expected):
 def test_exact_releases_break_the_promise_of_every_view(results):
     study = load.load_study(STUDY)
     sites = {"a": "private"}
-    mu = dict.fromkeys(cape.VIEWS)
+    mu = dict.fromkeys(parties.VIEWS)
     site = {"sensitivity": None, "mu": mu}
     exact = {"query": "second_moment", "sites": {"a": site}, "survivors": ["a"]}
     record = privacy_record(study, sites, [exact])

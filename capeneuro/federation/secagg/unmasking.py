@@ -1,13 +1,14 @@
 """The aggregator's part in a secure sum in four exchanges: it takes the masks off."""
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from capeneuro.federation.secagg import masking, shamir
+from capeneuro.federation.secagg import masking
 from capeneuro.federation.secagg.protocol import Keys, Mismatch, points_of
+from capeneuro.federation.secagg.shamir import PRIME
 
 
 def leftover(
@@ -58,13 +59,13 @@ def leftover(
     helpers = sorted(shares)[:threshold]
     if len(helpers) < threshold:
         raise Mismatch("shares of too few sites")
-    w = shamir.weights([points[name] for name in helpers])
+    w = weights([points[name] for name in helpers])
     total = np.zeros(size, dtype=np.uint64)
     for name in shares[helpers[0]]:
         if not all(name in shares[h] for h in helpers):
             raise Mismatch(f"shares of {name}")
         y = (int.from_bytes(shares[h][name]) for h in helpers)
-        value, site_keys = shamir.combine(y, w), Keys.read(advertised[name])
+        value, site_keys = combine(y, w), Keys.read(advertised[name])
         if value >= 2**256:
             raise Mismatch(f"shares of {name}")
         secret = value.to_bytes(32)
@@ -83,3 +84,49 @@ def leftover(
             raise Mismatch(f"shares of {name}")
         total += residue
     return total
+
+
+def weights(points: Sequence[int], prime: int = PRIME) -> list[int]:
+    """Lagrange weights that turn shares at ``points`` into the secret.
+
+    Parameters
+    ----------
+    points
+        Distinct and not 0 modulo ``prime``, as many as the threshold.
+    prime
+        Size of the field; by default it holds every 32 bytes.
+
+    Returns
+    -------
+    list of int
+        A weight for each point, in order.
+    """
+    lagrange_weights = []
+    for i, x in enumerate(points):
+        above = below = 1
+        for j, x_j in enumerate(points):
+            if i != j:
+                above = above * x_j % prime
+                below = below * (x_j - x) % prime
+        lagrange_weights.append(above * pow(below, -1, prime) % prime)
+    return lagrange_weights
+
+
+def combine(shares: Iterable[int], weights: Iterable[int], prime: int = PRIME) -> int:
+    """Secret from as many shares as the threshold, with :func:`weights`.
+
+    Parameters
+    ----------
+    shares
+        As many as the threshold.
+    weights
+        Of their points, in the same order.
+    prime
+        Size of the field; by default it holds every 32 bytes.
+
+    Returns
+    -------
+    int
+        The secret; another field element if a share is wrong.
+    """
+    return sum(y * w for y, w in zip(shares, weights, strict=True)) % prime

@@ -11,7 +11,7 @@ from helpers import uniform_bytes_p
 from sums import CONTEXT, SIZE, Sum, _party
 
 from capeneuro.federation.secagg import protocol as secagg
-from capeneuro.federation.secagg import shamir, signing
+from capeneuro.federation.secagg import signing, unmasking
 from capeneuro.federation.secagg.protocol import Mismatch
 from capeneuro.privacy.accounting import threshold_holds
 
@@ -96,11 +96,11 @@ def test_shares_for_other_keys_lie_on_another_polynomial():
     )
     assert all(a[name][:33] != b[name][:33] for name in a)
     mixed = [a["s0"], a["s1"], b["s2"]]
-    w = shamir.weights([1, 2, 3])
+    w = unmasking.weights([1, 2, 3])
     secret = int.from_bytes(all_four.parties["s0"].secret("self"))
     for rows, found in ((mixed, False), ([a[n] for n in ("s0", "s1", "s2")], True)):
         y = [int.from_bytes(row[:33]) for row in rows]
-        assert (shamir.combine(y, w) == secret) is found
+        assert (unmasking.combine(y, w) == secret) is found
 
 
 def _biased(values: np.ndarray) -> np.ndarray:

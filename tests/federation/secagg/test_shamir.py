@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capeneuro.federation.secagg import shamir
-from capeneuro.federation.secagg.shamir import PRIME, combine, split, weights
+from capeneuro.federation.secagg.shamir import PRIME, split
+from capeneuro.federation.secagg.unmasking import combine, weights
 
 ELEMENTS = st.integers(0, PRIME - 1)
 EDGES = [0, 1, 2**255, 2**256 - 1]
