@@ -795,6 +795,11 @@ class Ledger:
                 f"the ceiling is {self.ceiling.epsilon:g}"
             )
 
+    @cached_property
+    def _digests(self) -> dict[str, str]:
+        """Digests of people under the salt, by their ids."""
+        return {}
+
     def pseudonyms(self, subjects: Iterable[str]) -> list[str]:
         """Keyed digests of people, in the spelling of the ledger, sorted.
 
@@ -808,7 +813,11 @@ class Ledger:
         list of str
             As of :meth:`pseudonym`.
         """
-        return sorted(self.pseudonym(self.spelling(subject)) for subject in subjects)
+        people, digests = list(subjects), self._digests
+        for person in people:
+            if person not in digests:  # all rounds of a study have the same ones
+                digests[person] = self.pseudonym(self.spelling(person))
+        return sorted(digests[person] for person in people)
 
     def _release(self, request: str) -> Exchange:
         """Read a release's reply, and check it against its line."""

@@ -371,7 +371,7 @@ def restore(
             book.lines.append(RestoredLine(on=today, secrets=marks))
         # Ledgers that were lost in this folder: all that they promised is charged here.
         registry.take_over_lost(book.lines)
-    for secret in ("key", "_salt"):
+    for secret in ("key", "_salt", "_digests"):
         book.__dict__.pop(secret, None)
     return charged
 
