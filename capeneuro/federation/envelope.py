@@ -1,7 +1,6 @@
 """The aggregator's side of a site's gate: it signs requests and reads answers.
 
-Both have the form that :mod:`.gate` describes. Its names are here as well, for those
-who carry messages between the two.
+Both have the form that :mod:`.gate` describes.
 """
 
 import hashlib
@@ -20,17 +19,11 @@ from capeneuro.federation.gate import (
     LARGE,
     NO_SESSION,
     PROTOCOL,
-    ROOM,
-    SIGNATURE,
     Aggregator,
-    Gate,
     cipher_of_answer,
     digest_of_name,
 )
 from capeneuro.federation.messages import Message, pack, unpack
-
-# Of the gate.
-__all__ = ["LARGE", "NO_SESSION", "ROOM", "SIGNATURE", "Gate"]
 
 
 class Authority:

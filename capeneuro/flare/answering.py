@@ -16,8 +16,8 @@ from threadpoolctl import threadpool_limits
 from capeneuro import __version__
 from capeneuro.config.study import StudyConfig
 from capeneuro.data import files
-from capeneuro.federation.envelope import NO_SESSION, Gate
-from capeneuro.federation.envelope import ROOM as SMALL_ROOM
+from capeneuro.federation.gate import NO_SESSION, Gate
+from capeneuro.federation.gate import ROOM as SMALL_ROOM
 from capeneuro.federation.manifest import Manifest
 from capeneuro.federation.messages import Message
 from capeneuro.federation.site import Site

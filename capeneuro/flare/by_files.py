@@ -20,8 +20,8 @@ from capeneuro.config.study import StudyConfig
 from capeneuro.data import files
 from capeneuro.federation import folder as carried
 from capeneuro.federation import manifest as agreed
-from capeneuro.federation.envelope import NO_SESSION, Gate
 from capeneuro.federation.folder import FolderFederation, Waiting
+from capeneuro.federation.gate import NO_SESSION, Gate
 from capeneuro.federation.ledger import Ledger
 from capeneuro.federation.manifest import Manifest
 from capeneuro.federation.messages import Message

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from capeneuro.federation.envelope import LARGE
+from capeneuro.federation.gate import LARGE
 from capeneuro.federation.messages import Message, packed_parts
 
 # Bytes of an array from which on it is named, and that a site keeps of all.

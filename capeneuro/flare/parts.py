@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any, NamedTuple
 
-from capeneuro.federation.envelope import LARGE
+from capeneuro.federation.gate import LARGE
 from capeneuro.flare.named_arrays import (
     Body,
     KeptArrays,

@@ -23,7 +23,8 @@ from tiny_study import command, edit
 
 from capeneuro import __version__
 from capeneuro.config import load
-from capeneuro.federation.envelope import HEADER, ROOM, SIGNATURE, Authority, Gate
+from capeneuro.federation.envelope import Authority
+from capeneuro.federation.gate import HEADER, ROOM, SIGNATURE, Gate
 from capeneuro.federation.messages import pack, unpack
 from capeneuro.flare import answering, controller, daemon, kit, running
 from capeneuro.flare.answering import AnsweringSite
