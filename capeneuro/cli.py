@@ -314,6 +314,14 @@ STEP_OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
         "--threads 2",
         {"type": int, "default": 1, "help": "sites (people, pictures) at a time"},
     ),
+    "part": (
+        "",
+        {
+            "default": "",
+            "metavar": "K/N",
+            "help": "store a part of the people, for a call without it that gathers",
+        },
+    ),
     "reference": (
         "",
         {"action": "store_true", "help": "without privacy (simulated or public data)"},

@@ -189,7 +189,9 @@ def test_rules_hold_no_logic():
     for path in (ROOT / "workflow").rglob("*.smk"):
         text = path.read_text()
         assert not re.search(r"^\s+(run|script):", text, re.MULTILINE), path
-        assert "retries:" not in text, path
+        # Privacy: a profile may restart the work of one site, and never a release.
+        retries = re.findall("retries: (.*)", text)
+        assert set(retries) <= {"None if task.site else 0"}, path
         # Names from a study file or of it are data, nothing that a shell may read.
         for command in re.findall(r'shell:\s+"(.*)"', text):
             unquoted = re.sub(r"\{((params\.)?threads|[\w.]+:q)\}", "", command)

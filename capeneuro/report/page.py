@@ -250,9 +250,9 @@ def quality(
     return {
         "subject": person,
         "n_samples": norms.size,
-        "median": np.median(norms),
-        "high": np.percentile(norms, 95),
-        "clip_weight": clip_weight,
+        "median": float(np.median(norms)),
+        "high": float(np.percentile(norms, 95)),
+        "clip_weight": float(clip_weight),
         **person_quality(runs),
     }
 

@@ -62,6 +62,8 @@ fusion
     Steps of a study of fMRI and EEG.
 rows
     What studies of one row a person share.
+site_people
+    A site's people, prepared here or by several jobs.
 row_scores
     What results over rows are compared with.
 timecourse_features

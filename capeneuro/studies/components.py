@@ -7,7 +7,6 @@ and over a network.
 
 import heapq
 import json
-import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -18,7 +17,6 @@ from pathlib import Path
 from typing import Any, ClassVar, final
 
 import numpy as np
-from joblib import Parallel, delayed
 
 from capeneuro import __version__
 from capeneuro.algorithms import metrics, prior_maps
@@ -47,7 +45,7 @@ from capeneuro.data import beside, cleaning, derivatives, files, labels, nifti, 
 from capeneuro.data.basis import Basis
 from capeneuro.federation.transport import Federation
 from capeneuro.persons.components import RUNS, write_people
-from capeneuro.persons.quality import RunQuality, run_quality
+from capeneuro.persons.quality import run_quality
 from capeneuro.report import maps as group_maps
 from capeneuro.report import page, progress, scores, sentences
 from capeneuro.site_data.people import keep_people
@@ -78,6 +76,7 @@ from capeneuro.studies.flow import (
 from capeneuro.studies.forecasts import Counts, Forecast
 from capeneuro.studies.gate import FORECAST, gate
 from capeneuro.studies.priors import open_prior
+from capeneuro.studies.site_people import EVERYBODY, SitePeople
 from capeneuro.studies.sites import (
     Sites,
     check_ceilings,
@@ -229,7 +228,13 @@ class ComponentsKind(StudyKind):
 
     # --- at one site -----------------------------------------------------------------
 
-    def prepare(self, sites: Sites, site: str, threads: int = 1) -> None:
+    def prepare(
+        self,
+        sites: Sites,
+        site: str,
+        threads: int = 1,
+        people: SitePeople = EVERYBODY,
+    ) -> None:
         """Turn one site's images into features; nothing leaves the site.
 
         ``threads`` people at a time, each in a process of its own.
@@ -238,16 +243,13 @@ class ComponentsKind(StudyKind):
 
         study, mask, basis = self.study, self.mask, self.basis
         config, bound = one_site(sites, site), study.pca.norm_bound
-        reader = self._run_reader(config, mask)
-        runs, table = reader.kept_runs(derivatives.find_runs(config))
+        reader, title = self._run_reader(config, mask), f"prepare {site}"
+        runs, table = reader.kept_runs(people.share(derivatives.find_runs(config)))
         rows: list[dict[str, Any]] = []
         norms: list[np.ndarray] = []
         pictured: list[tuple[float, int]] = []
 
-        def encode(
-            folder: Path, images: list[Path]
-        ) -> tuple[np.ndarray, list[RunQuality]]:
-            os.chdir(folder)  # a worker may have been started elsewhere
+        def encode(name: str, images: list[Path]) -> tuple[np.ndarray, dict[str, Any]]:
             parts, qualities = [], []
             for image in images:
                 motion = cleaning.motion(image)
@@ -256,37 +258,35 @@ class ComponentsKind(StudyKind):
                     qualities.append(run_quality(V, covered, motion))
 
                 parts.append(reader.features(image, basis, look))
-            return np.concatenate(parts, axis=1), qualities
+            X = np.concatenate(parts, axis=1)
+            if X.shape[1] < study.n_components:
+                raise ConfigError(
+                    f"{images[0]}: {name} has {X.shape[1]} volumes, fewer than "
+                    f"n_components {study.n_components}; exclude the person"
+                )
+            row = page.quality(name, X, qualities, study)
+            row["plane"] = None
+            if not study.space.has_parcels:
+                row["plane"] = slices.portrait(qualities[0].image, mask)
+            return X, row
 
-        def people() -> Iterator[tuple[str, np.ndarray]]:
-            # In order and as they come: few people are in memory at a time.
-            work = Parallel(threads, return_as="generator")
-            folder = Path.cwd()
-            features = work(delayed(encode)(folder, images) for images in runs.values())
-            bar = progress.bar(runs.items(), f"prepare {site}")
-            for (name, images), (X, qualities) in zip(bar, features, strict=True):
-                if X.shape[1] < study.n_components:
-                    raise ConfigError(
-                        f"{images[0]}: {name} has {X.shape[1]} volumes, fewer than "
-                        f"n_components {study.n_components}; exclude the person"
-                    )
+        def encoded() -> Iterator[tuple[str, np.ndarray]]:
+            for name, X, row in people.prepared(runs, encode, threads, title):
                 norms.append(np.linalg.norm(X, axis=0))
-                rows.append(page.quality(name, X, qualities, study))
-                rows[-1]["picture"] = None
-                if not study.space.has_parcels:
-                    plane = slices.portrait(qualities[0].image, mask)
-                    alt = f"axial plane of {name}"
-                    rows[-1]["picture"] = page.Picture("", plane, alt)
-                    # Pictures of people whom the page will not show are not kept.
-                    place = -rows[-1]["clip_weight"], -len(rows)
-                    heapq.heappush(pictured, place)
-                    if len(pictured) > page.MOST_PEOPLE:
-                        _, number = heapq.heappop(pictured)
-                        rows[-number - 1]["picture"] = None
+                plane, alt = row.pop("plane"), f"axial plane of {name}"
+                rows.append(row | {"picture": plane and page.Picture("", plane, alt)})
+                # Pictures of people whom the page will not show are not kept.
+                heapq.heappush(pictured, (-row["clip_weight"], -len(rows)))
+                if len(pictured) > page.MOST_PEOPLE:
+                    _, number = heapq.heappop(pictured)
+                    rows[-number - 1]["picture"] = None
                 yield name, X
 
+        if people.part:
+            people.store(runs, encode, threads, title)
+            return
         folder = study.private(site)
-        files.write_features(folder / "projected.npz", people(), self.layout)
+        files.write_features(folder / "projected.npz", encoded(), self.layout)
         keep_people(study, config)
         files.write_table(folder / RUNS, nifti.RUNS, table)
         text = page.render_quality(site, rows, plots.norms(norms, bound), study)

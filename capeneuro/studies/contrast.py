@@ -331,10 +331,12 @@ class ContrastKind(RowStudyKind):
     def extra_files(self) -> list[str]:
         """List tables of effects and of means, and maps of effects' sizes."""
         maps = [f"{SIZES}.nii.gz"] if self.study.has_maps else []
-        maps += network_results.map_files(self.study, self.shape)
-        maps += [network_results.FAMILIES] * bool(
-            network_results.families_of(self.shape)
-        )
+        if self.study.rows.features.kind in ("runs", "components"):
+            # Of others a table may be made yet.
+            maps += network_results.map_files(self.study, self.shape)
+            maps += [network_results.FAMILIES] * bool(
+                network_results.families_of(self.shape)
+            )
         return [TABLE, *([MEANS] if self._has_means else []), *maps]
 
     @property

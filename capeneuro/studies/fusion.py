@@ -4,7 +4,6 @@
 """
 
 import hashlib
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -12,7 +11,6 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, final
 
 import numpy as np
-from joblib import Parallel, delayed
 
 from capeneuro import __version__
 from capeneuro.algorithms import (
@@ -64,6 +62,7 @@ from capeneuro.studies.flow import (
 )
 from capeneuro.studies.forecasts import Counts, Forecast, require
 from capeneuro.studies.gate import gate, noise_over_pooled
+from capeneuro.studies.site_people import EVERYBODY, SitePeople
 from capeneuro.studies.sites import (
     Sites,
     check_ceilings,
@@ -167,7 +166,13 @@ class FusionKind(StudyKind):
 
     # --- at one site -----------------------------------------------------------------
 
-    def prepare(self, sites: Sites, site: str, threads: int = 1) -> None:
+    def prepare(
+        self,
+        sites: Sites,
+        site: str,
+        threads: int = 1,
+        people: SitePeople = EVERYBODY,
+    ) -> None:
         """Turn one site's images and EEG into features; nothing leaves the site.
 
         ``threads`` people at a time, each in a process of its own.
@@ -175,27 +180,29 @@ class FusionKind(StudyKind):
         from capeneuro.report import plots
 
         study, views, config = self.study, self.views, one_site(sites, site)
-        sources = find_people(study, config, views.names)
+        sources = people.share(find_people(study, config, views.names))
         if study.handed:
             measure = of_components(study, views.domains, config)
             sources = {p: (measure(p, x), y) for p, (x, y) in sources.items()}
+        title = f"prepare {site}"
         low, high = np.inf, -np.inf
         norms: list[tuple[str, float, float]] = []
         epochs: list[tuple[Any, ...]] = []
         n_first, D = views.sizes[0], sum(views.sizes)
         group, n_groups = self._group(sites, site)
 
-        def encode(folder: Path, source: tuple[Any, Any]) -> tuple[np.ndarray, Any]:
-            os.chdir(folder)  # a worker may have been started elsewhere
+        def encode(name: str, source: tuple[Any, Any]) -> tuple[np.ndarray, Any]:
             x, y, n_epochs = read_person(study, views, source)
             return stack(x, y, group, n_groups), n_epochs
 
-        def people() -> Iterator[tuple[str, np.ndarray]]:
+        if people.part:
+            people.store(sources, encode, threads, title)
+            return
+
+        def encoded() -> Iterator[tuple[str, np.ndarray]]:
             nonlocal low, high
-            work = Parallel(threads, return_as="generator")
-            encoded = work(delayed(encode)(Path.cwd(), s) for s in sources.values())
-            bar = progress.bar(sources, f"prepare {site}")
-            for name, (z, n_epochs) in zip(bar, encoded, strict=True):
+            prepared = people.prepared(sources, encode, threads, title)
+            for name, z, n_epochs in prepared:
                 epochs.extend((name, *row) for row in n_epochs)
                 low, high = np.minimum(low, z), np.maximum(high, z)
                 parts = z[:n_first], z[n_first:D]
@@ -212,7 +219,7 @@ class FusionKind(StudyKind):
 
         folder = study.private(site)
         path = folder / "projected.npz"
-        files.write_features(path, people(), self.layout, made_from(study))
+        files.write_features(path, encoded(), self.layout, made_from(study))
         keep_people(study, config)
         if epochs:
             files.write_table(folder / eeg.EPOCHS, eeg.EPOCHS_HEAD, epochs)

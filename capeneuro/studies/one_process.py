@@ -21,9 +21,10 @@ from capeneuro.config.errors import ConfigError
 from capeneuro.config.study import StudyConfig
 from capeneuro.data import files
 from capeneuro.studies import apart, registry, workflow
-from capeneuro.studies.flow import StepFailed, outcome
+from capeneuro.studies.flow import StepFailed, one_site, outcome
 from capeneuro.studies.gate import plan
 from capeneuro.studies.reports import report
+from capeneuro.studies.site_people import SitePeople, parse_part
 from capeneuro.studies.sites import Sites
 from capeneuro.studies.tasks import Task, tasks
 from capeneuro.studies.usage import Usage
@@ -66,8 +67,9 @@ def run_step(study: StudyConfig, sites: Sites, step: str, **options: Any) -> Any
     kind = registry.of(study)
     if step in kind.result_files:
         return kind.release(step, sites, **options)
+    if step == "prepare":
+        return _prepare(study, sites, **options)
     methods = {
-        "prepare": kind.prepare,
         "maps": kind.maps,
         "reconstruct": kind.reconstruct,
         "score": kind.score,
@@ -78,6 +80,18 @@ def run_step(study: StudyConfig, sites: Sites, step: str, **options: Any) -> Any
             f"steps are {', '.join(kind.steps)}"
         )
     return methods[step](sites, **options)
+
+
+def _prepare(
+    study: StudyConfig, sites: Sites, site: str, threads: int = 1, part: str = ""
+) -> None:
+    """Prepare a site's people, or store a part of them."""
+    task = Task(study, "prepare", site=site)
+    one_site(sites, site)
+    number, n_parts = parse_part(part) if part else (0, 1)
+    people = SitePeople(task.parts_folder, task.digest(sites), number, n_parts)
+    registry.of(study).prepare(sites, site, threads, people)
+    people.end()
 
 
 def run(path: str, cores: int, until: str = "report", is_dry: bool = False) -> int:

@@ -54,6 +54,7 @@ from capeneuro.studies.flow import (
 from capeneuro.studies.forecasts import Counts, Forecast, require
 from capeneuro.studies.gate import gate, noise_over_pooled
 from capeneuro.studies.row_scores import OpenPeople, Reference, read_truth
+from capeneuro.studies.site_people import EVERYBODY, SitePeople
 from capeneuro.studies.sites import (
     Sites,
     check_ceilings,
@@ -466,27 +467,50 @@ class RowStudyKind(StudyKind):
 
     # --- at one site -----------------------------------------------------------------
 
-    def prepare(self, sites: Sites, site: str, threads: int = 1) -> None:
-        """Turn one site's images or tables into rows; nothing leaves the site."""
+    def prepare(
+        self,
+        sites: Sites,
+        site: str,
+        threads: int = 1,
+        people: SitePeople = EVERYBODY,
+    ) -> None:
+        """Turn one site's images or tables into rows; nothing leaves the site.
+
+        ``threads`` people at a time, each in a process of its own, if they have files.
+        """
         from capeneuro.report import plots
 
-        study, shape = self.study, self.shape
+        study, shape, title = self.study, self.shape, f"prepare {site}"
         self.check_features()
-        people = self._people_of(one_site(sites, site))
+        persons = people.share(self._people_of(one_site(sites, site)))
         site_index, n_sites = names(study, sites).index(site), len(study.sites)
         encode = self.encoder(site_index, n_sites)
         folder = study.private(site)
-        notes = SiteNotes(folder, [], [])
-        read_row = reader(study, shape, sites[site], notes)
+        if study.rows.features.kind in ("table", "components"):
+            threads = 1  # these are read faster than a process is asked for them
         rows: list[tuple[str, float, float, list[float]]] = []
         low, high = np.inf, -np.inf
         kept_rows: dict[str, np.ndarray] = {}
+        notes, new_notes = SiteNotes(folder, [], []), SiteNotes(folder, [], [])
+        read = reader(study, shape, sites[site], new_notes)
+
+        def read_row(name: str, person: Person) -> tuple[np.ndarray, list[list[Any]]]:
+            new_notes.epochs.clear()
+            new_notes.qualities.clear()
+            return read(person), [[*new_notes.epochs], [*new_notes.qualities]]
+
+        if people.part:
+            people.store(persons, read_row, threads, title)
+            return
 
         def encoded() -> Iterator[tuple[str, np.ndarray]]:
             nonlocal low, high
             block: dict[str, np.ndarray] = {}
-            for name, person in progress.bar(people.items(), f"prepare {site}"):
-                x = block[name] = read_row(person)
+            prepared = people.prepared(persons, read_row, threads, title)
+            for name, x, (epochs, qualities) in prepared:
+                block[name] = x
+                notes.epochs.extend(epochs)
+                notes.qualities.extend(qualities)
                 if self._keeps_rows:
                     kept_rows[name] = x
                 low, high = np.minimum(low, x), np.maximum(high, x)
@@ -500,11 +524,11 @@ class RowStudyKind(StudyKind):
         ) -> Iterator[tuple[str, np.ndarray]]:
             if not block:
                 return
-            beside = np.stack([people[name].beside for name in block], axis=1)
+            beside = np.stack([persons[name].beside for name in block], axis=1)
             Z = encode(np.concatenate([*block.values()], axis=1), beside)
             for name, z in zip(block, np.hsplit(Z, len(block)), strict=True):
                 size, weight = self.row_size(z), self.clip_weight(z)
-                rows.append((name, size, weight, people[name].beside.tolist()))
+                rows.append((name, size, weight, persons[name].beside.tolist()))
                 yield name, z
 
         path = folder / "projected.npz"

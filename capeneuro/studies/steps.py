@@ -36,7 +36,7 @@ def steps() -> dict[str, Step]:
         "prepare": Step(
             "sites",
             "Turn one site's data into features; nothing leaves the site.",
-            ("site", "threads"),
+            ("site", "threads", "part"),
         ),
     }
     releases = {

@@ -12,6 +12,7 @@ from capeneuro.config.study import StudyConfig
 from capeneuro.data import files
 from capeneuro.federation.transport import Federation
 from capeneuro.studies.forecasts import Counts, Forecast
+from capeneuro.studies.site_people import EVERYBODY, SitePeople
 from capeneuro.studies.sites import Sites
 from capeneuro.studies.steps import Step, steps
 
@@ -93,8 +94,24 @@ class StudyKind(ABC):
         """Check the sites' data and budgets; write the definition of features."""
 
     @abstractmethod
-    def prepare(self, sites: Sites, site: str, threads: int = 1) -> None:
-        """Turn one site's data into features; nothing leaves the site."""
+    def prepare(
+        self,
+        sites: Sites,
+        site: str,
+        threads: int = 1,
+        people: SitePeople = EVERYBODY,
+    ) -> None:
+        """Turn one site's data into features; nothing leaves the site.
+
+        Parameters
+        ----------
+        sites, site
+            The sites, and the name of the one whose people are prepared.
+        threads
+            People at a time.
+        people
+            Who of them: everybody, or a part that is stored for the job that gathers.
+        """
 
     @abstractmethod
     def release(

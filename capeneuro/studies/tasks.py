@@ -21,6 +21,7 @@ from capeneuro.config.study import StudyConfig
 from capeneuro.data import files
 from capeneuro.studies import registry
 from capeneuro.studies.counts import SIZES
+from capeneuro.studies.site_people import part_name
 from capeneuro.studies.sites import Sites
 from capeneuro.studies.steps import steps
 from capeneuro.studies.study_kind import StudyKind
@@ -46,6 +47,10 @@ class Task:
         Site of a step that runs at each; empty: a step over all sites, or none.
     reference
         Whether it belongs to the run without privacy.
+    n_parts
+        Jobs that prepare the people of a site before this one gathers them; 0: none.
+    part
+        Number of this job among them; empty: it is none of them.
     listed
         Image files by site, listed once: of a large site that takes seconds.
     """
@@ -55,6 +60,8 @@ class Task:
     stage: str = ""
     site: str = ""
     reference: bool = False
+    n_parts: int = 0
+    part: str = ""
     listed: dict[str, list[str]] = field(
         default_factory=dict, compare=False, repr=False
     )
@@ -69,14 +76,15 @@ class Task:
     def rule(self) -> str:
         """Name of its rule in the workflow."""
         prefix = f"{self.stage.replace('-', '_')}_" if self.stage else ""
-        return prefix + self._file_name
+        return prefix + self._file_name + "_part" * bool(self.part)
 
     @property
     def command_options(self) -> list[str]:
         """Options of its command line, except threads."""
         stage = ["--stage", self.stage] if self.stage else []
         site = ["--site", self.site] if self.site else []
-        return [*stage, *site, *["--reference"] * self.reference]
+        part = ["--part", f"{self.part}/{self.n_parts}"] if self.part else []
+        return [*stage, *site, *part, *["--reference"] * self.reference]
 
     def options(self, cores: int) -> dict[str, Any]:
         """Keyword arguments of its step."""
@@ -124,7 +132,8 @@ class Task:
             return settings + self._images(sites) + kind.public_files()
         if step == "prepare":
             images = self._images(sites) + self._earlier_files
-            return settings + images + kind.validated_files()
+            parts = [] if self.part else self._part_files
+            return settings + images + kind.validated_files() + parts
         if step == "aggregate":
             before = list(study.earlier.values())[-1:]
             released = [
@@ -156,6 +165,8 @@ class Task:
         if step == "validate":
             return self._validated
         if step == "prepare":
+            if self.part:
+                return [str(self.parts_folder / part_name(self.part, self.n_parts))]
             folder = study.private(self.site)
             return [_features(study, self.site), str(folder / "qc.html")]
         if step == "reconstruct":
@@ -175,7 +186,8 @@ class Task:
     def log(self) -> str:
         """Name the file that its messages are kept in."""
         if self.site:
-            return f"{self.study.private(self.site)}/logs/{self.step}.log"
+            part = f"-{part_name(self.part, self.n_parts)}" if self.part else ""
+            return f"{self.study.private(self.site)}/logs/{self.step}{part}.log"
         return f"private/_logs/{self.study.study}/{self._file_name}.log"
 
     @property
@@ -194,6 +206,24 @@ class Task:
             return min(_time_of(path) for path in self.outputs(sites)) >= newest
         except FileNotFoundError:
             return False
+
+    @property
+    def parts_folder(self) -> Path:
+        """Folder of a site's people between the jobs that prepare parts of them."""
+        return self.study.private(self.site) / "parts"
+
+    @property
+    def _part_files(self) -> list[str]:
+        """Files that say which of its parts are done."""
+        names = (part_name(k + 1, self.n_parts) for k in range(self.n_parts))
+        return [str(self.parts_folder / name) for name in names]
+
+    def digest(self, sites: Sites) -> str:
+        """SHA-256 of its settings, and of its inputs' names, sizes and times."""
+        inputs = replace(self, n_parts=0).inputs(sites)[1:]
+        return hashlib.sha256(
+            (self._settings(sites) + _digest(inputs)).encode()
+        ).hexdigest()
 
     def _images(self, sites: Sites) -> list[str]:
         """List the images of its site, or of all sites."""
@@ -268,8 +298,16 @@ class Task:
         return json.dumps(settings)
 
 
-def task_rules(study: StudyConfig) -> list[Task]:
-    """List the tasks of a study; ``{site}`` stands for each site."""
+def task_rules(study: StudyConfig, n_parts: int = 0) -> list[Task]:
+    """List the tasks of a study; ``{site}`` stands for each site.
+
+    Parameters
+    ----------
+    study
+        The study.
+    n_parts
+        Jobs that prepare the people of one site; ``{part}`` stands for each.
+    """
     validate, later = [], []
     for name, stage in study.members.items():
         for command, step in registry.of(stage).steps.items():
@@ -281,6 +319,9 @@ def task_rules(study: StudyConfig) -> list[Task]:
                 # Sites work elsewhere: one command asks them for all of a stage.
                 if command == next(iter(stage.release_steps)):
                     later.append(replace(task, step="aggregate"))
+            elif command == "prepare" and n_parts > 1:
+                gather = replace(task, n_parts=n_parts)
+                later += [replace(gather, part="{part}"), gather]
             elif step.over != "study":
                 later.append(task)
             if step.over == "arms" and stage.score.reference:

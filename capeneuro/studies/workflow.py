@@ -39,6 +39,8 @@ from capeneuro.studies.tasks import Task
 
 # In the environment of steps that `capeneuro run` started.
 RUN = "CAPENEURO_RUN"
+# Key of Snakemake's `--config` that says by how many jobs a site's people are prepared.
+PREPARE_JOBS = "prepare_jobs"
 # Oldest Snakemake that the rules work with.
 LEAST_SNAKEMAKE = (9, 20)
 # Last line of the log of a step that failed, before its exit status.
@@ -53,6 +55,8 @@ class StudyFile(NamedTuple):
     study: StudyConfig
     sites: Sites
     """Sites whose files are here."""
+    n_parts: int
+    """Jobs that prepare the people of one site, before one gathers them; 0: none."""
 
 
 def read_study(paths: list[Any], config: dict[str, Any]) -> StudyFile:
@@ -67,9 +71,10 @@ def read_study(paths: list[Any], config: dict[str, Any]) -> StudyFile:
     ------
     ConfigError
         If there is more than one file, or keys were overridden on the command line: a
-        study is one file, and the steps read that file. If a site has no file that its
-        keys name.
+        study is one file, and the steps read that file; only :data:`PREPARE_JOBS` is no
+        key of it. If a site has no file that its keys name.
     """
+    n_parts = config.pop(PREPARE_JOBS, 0)
     find_commands()
     # Privacy: Snakemake's records of its jobs name the files of people.
     files.keep_private(".snakemake")
@@ -80,9 +85,13 @@ def read_study(paths: list[Any], config: dict[str, Any]) -> StudyFile:
             f"{path}: a study is one file; write overrides into it instead of --config "
             "or a second --configfile"
         )
+    if not isinstance(n_parts, int) or n_parts < 0:
+        raise ConfigError(
+            f"{PREPARE_JOBS}: must be a number of jobs of a site, got {n_parts!r}"
+        )
     sites = load_sites(study)
     check_inputs(study, sites)
-    return StudyFile(path, study, sites)
+    return StudyFile(path, study, sites, n_parts)
 
 
 def find_commands() -> None:

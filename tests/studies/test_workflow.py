@@ -350,7 +350,7 @@ def test_a_study_runs_on_a_cluster_of_one_machine(tmp_path):
 
 
 # Of a study of two views: tests/studies/test_fusion.py.
-KINDS = ["mixture", "topics", "regression", "network"]
+KINDS = ["mixture", "topics", "regression", "network", "contrast"]
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -3,6 +3,7 @@
 # reruns exactly what depends on it.
 import atexit
 import time
+from dataclasses import replace
 
 from snakemake.exceptions import WorkflowError
 
@@ -23,7 +24,7 @@ STARTED = time.time()
 if workflow.is_main_process and not workflow.dryrun:
     write_messages(logger)
 try:
-    STUDY, study, sites = read_study(workflow.configfiles, config)
+    STUDY, study, sites, N_PARTS = read_study(workflow.configfiles, config)
     if workflow.is_main_process:
         put_back = note_settings(study, sites)
         # Nothing is made of the settings of a dry run.
@@ -41,7 +42,7 @@ THREADS["validate"] = max(1, len(sites))
 RELEASE_THREADS = max(1, len(sites))
 if CORES:
     RELEASE_THREADS = max(1, CORES // (2 if study.score.reference else 1))
-TASKS = task_rules(study)
+TASKS = task_rules(study, N_PARTS)
 
 
 def outputs(task):
@@ -50,6 +51,8 @@ def outputs(task):
     if task.is_release and not task.reference:
         # What was paid for stays until it is replaced: a refused rerun keeps it.
         return [update(path) for path in paths]
+    if task.part:
+        return [temp(path) for path in paths]
     return [directory(path[:-1]) if path.endswith("/") else path for path in paths]
 
 
@@ -59,5 +62,7 @@ def threads(task):
 
 
 def at(task, wildcards):
-    """The task at the site that the wildcards name."""
+    """The task at the site, and with the part of its people, that the wildcards name."""
+    if task.part:
+        task = replace(task, part=wildcards.part)
     return task.at_site(wildcards.site) if task.site else task

@@ -20,6 +20,8 @@ for task in TASKS:
             task.log,
         # The gate goes before the rest, and each step over all sites asks it again.
         priority: 100 if task.step == "plan" else 0
+        # A profile may restart what works at one site: it takes long and charges nothing.
+        retries: None if task.site else 0
         localrule: task.step in ("maps", "score", "report")
         conda:
             "../envs/capeneuro.yaml"
@@ -41,7 +43,9 @@ rule prepared:
         [
             path
             for task in TASKS
-            if task.step == "prepare" and task.study is [*study.members.values()][0]
+            if task.step == "prepare"
+            and not task.part
+            and task.study is [*study.members.values()][0]
             for site in sites
             for path in task.at_site(site).outputs(sites)
         ],
