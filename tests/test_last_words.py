@@ -369,6 +369,16 @@ def test_a_job_that_waits_is_named_with_its_reason(fake_slurm, name):
     assert all(part in line for part in WAITING[name])
 
 
+def test_an_array_that_waits_is_one_line(fake_slurm):
+    fake_slurm("Resources")
+    array = "SLURM run ID: 1\nSubmitted array job with Snakemake IDs 12,8,14 and SLURM "
+    array += "job ID 7. The individual task IDs are 1-3.\nFinished jobid: 8 (Rule: x)\n"
+    (line,) = cluster.waiting(array)
+    assert line.startswith("an array of jobs, 2 not done, (SLURM job 7), Resources: it")
+    ended = "".join(f"Finished jobid: {job} (Rule: x)\n" for job in (12, 14))
+    assert cluster.waiting(array + ended) == []
+
+
 def test_a_job_that_slurm_forgot_is_named(fake_slurm):
     """C56-vanished"""
     fake_slurm("vanished")

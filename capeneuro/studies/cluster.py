@@ -20,6 +20,9 @@ SUBMITTED = re.compile(
     r"Job (\d+) has been submitted with SLURM jobid (\d+) "
     r"\(log: .*?/rule_([^/]+)/(?:(.*)/)?\d+\.log\)"
 )
+ARRAY = re.compile(
+    r"Submitted array job with Snakemake IDs ([\d,]+) and SLURM job ID (\d+)"
+)
 RUN = re.compile(r"SLURM run ID: (\S+)")
 ENDED = re.compile(r"(?:Finished jobid: |Error in rule \w+, jobid: )(\d+)")
 
@@ -70,6 +73,9 @@ def waiting(messages: str) -> list[str]:
         for number, job, rule, site in SUBMITTED.findall(messages)
         if number not in ended
     }
+    for numbers, job in ARRAY.findall(messages):
+        if n := len({*numbers.split(",")} - ended):
+            jobs[job] = f"an array of jobs, {n} not done,"
     if run is None or not jobs:
         return []
     states, trouble = _states(run[1])
@@ -107,8 +113,12 @@ def _states(run: str) -> tuple[dict[str, tuple[str, str]], str]:
     if process.returncode:
         words = process.stderr.strip().splitlines() or ["it failed"]
         return {}, f"squeue does not answer ({words[-1]})"
-    rows = [line.split("|") for line in process.stdout.splitlines()]
-    states = {row[0].strip(): (row[1], row[2].strip("() ")) for row in rows if row[2:]}
+    states: dict[str, tuple[str, str]] = {}
+    for line in process.stdout.splitlines():
+        number, state, reason = [*line.split("|"), "", ""][:3]
+        job = number.strip().partition("_")[0]  # an array is one job
+        if state == "RUNNING" or job not in states:
+            states[job] = state, reason.strip("() ")
     return states, ""
 
 

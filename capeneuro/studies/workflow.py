@@ -59,13 +59,17 @@ class StudyFile(NamedTuple):
     """Jobs that prepare the people of one site, before one gathers them; 0: none."""
 
 
-def read_study(paths: list[Any], config: dict[str, Any]) -> StudyFile:
+def read_study(
+    paths: list[Any], config: dict[str, Any], most_jobs: int | None = None
+) -> StudyFile:
     """Read the study file of a run of Snakemake, as the steps will read it.
 
     Parameters
     ----------
     paths, config
         Snakemake's files of configuration, and the keys that it merged from them.
+    most_jobs
+        Jobs of a cluster that may wait or run at a time; None: there is no cluster.
 
     Raises
     ------
@@ -90,6 +94,12 @@ def read_study(paths: list[Any], config: dict[str, Any]) -> StudyFile:
             f"{PREPARE_JOBS}: must be a number of jobs of a site, got {n_parts!r}"
         )
     sites = load_sites(study)
+    if most_jobs is not None and n_parts * len(sites) > most_jobs:
+        # Snakemake would wait for ever for the rest of an array of jobs.
+        raise ConfigError(
+            f"{PREPARE_JOBS}: jobs of all {len(sites)} sites must be at most jobs: "
+            f"{most_jobs} of the profile, got {n_parts} each; raise jobs"
+        )
     check_inputs(study, sites)
     return StudyFile(path, study, sites, n_parts)
 

@@ -321,6 +321,14 @@ def test_the_cluster_profile_plans_a_job_per_site_with_its_own_resources(tmp_pat
     assert all("threads: 2" in lines for _, lines in jobs)
     assert len(re.findall(r"capeneuro (?:prepare|pca).*OMP_NUM_THREADS", text)) == 6
     assert len(re.findall(r"mem_mb=4000.*runtime=60", text)) >= 4
+    # People of a site by several jobs, which are no more than may wait.
+    by_parts = (*profile, "--config", "prepare_jobs=3", "--jobs")
+    done = run(tmp_path, "snakemake", "-n", *by_parts, "12")
+    text = done.stdout + done.stderr
+    assert re.search(r"^prepare_part +12$", text, re.MULTILINE)
+    assert len(re.findall("rule prepare_part:", text)) == 12
+    done = run(tmp_path, "snakemake", "-n", *by_parts, "11")
+    assert "prepare_jobs: jobs of all 4 sites must be at most jobs: 11" in done.stderr
 
 
 @pytest.mark.slow
@@ -328,7 +336,7 @@ def test_a_study_runs_on_a_cluster_of_one_machine(tmp_path):
     pytest.importorskip("snakemake_executor_plugin_slurm", reason="needs extra `slurm`")
     for program in ("slurmctld", "slurmd", "munged"):
         if not (shutil.which(program) or Path("/usr/sbin", program).exists()):
-            pytest.skip(f"needs {program} (see examples/slurm/run.sh)")
+            pytest.skip(f"needs {program} (see examples/slurm/cluster.sh)")
     for name in ("workflow", "sim", "examples"):
         (tmp_path / name).symlink_to(ROOT / name)
     shutil.copytree(ROOT / "config", tmp_path / "config")

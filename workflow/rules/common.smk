@@ -24,7 +24,8 @@ STARTED = time.time()
 if workflow.is_main_process and not workflow.dryrun:
     write_messages(logger)
 try:
-    STUDY, study, sites, N_PARTS = read_study(workflow.configfiles, config)
+    most_jobs = workflow.resource_settings.nodes if workflow.is_main_process else None
+    STUDY, study, sites, N_PARTS = read_study(workflow.configfiles, config, most_jobs)
     if workflow.is_main_process:
         put_back = note_settings(study, sites)
         # Nothing is made of the settings of a dry run.
