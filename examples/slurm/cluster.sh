@@ -9,6 +9,8 @@ folder=$2 host=$(hostname -s) user=$(id -un) PATH=$PATH:/usr/sbin:/sbin
 port=${SLURM_PORT:-16817}
 
 if [ "$1" = stop ]; then
+    SLURM_CONF="$folder/slurm.conf" timeout 10 scancel --full --user="$user" || true
+    sleep 1
     for name in slurmd slurmctld munged; do
         pid=$(cat "$folder/$name.pid" 2>/dev/null) || continue
         kill "$pid" 2>/dev/null || continue

@@ -26,7 +26,7 @@ from sim import networks
 
 pytestmark = pytest.mark.slow
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
-PORT, PARTS = "17217", 2
+PORT, PARTS = os.environ.get("SLURM_PORT", "17217"), 2
 # Seconds that a job may take to do what is waited for, on a busy machine.
 PATIENCE = 600
 
@@ -34,6 +34,7 @@ PATIENCE = 600
 class Cluster(NamedTuple):
     folder: Path
     environment: dict[str, str]
+    started: list[subprocess.Popen]
 
     def run(self, *command: str) -> str:
         done = subprocess.run(
@@ -54,13 +55,15 @@ class Cluster(NamedTuple):
         command += [str(ROOT / "workflow/profiles/slurm")]
         command += ["--config", f"prepare_jobs={PARTS}", *options]
         with open(folder / "messages.txt", "a") as messages:
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 command,
                 cwd=folder,
                 env=self.environment,
                 stdout=messages,
                 stderr=subprocess.STDOUT,
             )
+        self.started.append(process)
+        return process
 
 
 @pytest.fixture(scope="module")
@@ -83,14 +86,15 @@ def cluster(tmp_path_factory) -> Iterator[Cluster]:
         "OMP_NUM_THREADS": "1",
     }
     script = str(ROOT / "examples/slurm/cluster.sh")
-    here = Cluster(folder, environment)
+    here = Cluster(folder, environment, [])
     try:
         print(here.run(script, "start", str(folder)))
         assert "idle" in here.node()
         yield here
     finally:
+        for process in here.started:
+            process.kill()
         here.run(script, "stop", str(folder))
-        shutil.copytree(folder, "/tmp/slurm-last", dirs_exist_ok=True)
 
 
 def components(folder: Path, consortium: Path) -> str:
@@ -260,9 +264,10 @@ def kill_slurmd(cluster: Cluster, job: str, pids: list[int]) -> None:
 
 
 def hang(cluster: Cluster, job: str, pids: list[int]) -> None:
-    """stopped, until the time limit of 1 minute strikes"""
+    """stopped, until a time limit of 1 minute strikes"""
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
+    cluster.run("scontrol", "update", f"JobId={job}", "TimeLimit=1")
 
 
 ACCIDENTS = {
@@ -278,8 +283,7 @@ def test_a_site_is_prepared_whatever_happens_to_its_jobs(cluster, local, tmp_pat
     here = local(named_networks)
     folder = shutil.copytree(here.new, tmp_path / "study", symlinks=True)
     start = time.monotonic()
-    more = ["--retries", "5", "--set-resources", "prepare_part:runtime=attempt"]
-    process = cluster.start(folder, "--configfile", here.study, *more)
+    process = cluster.start(folder, "--configfile", here.study, "--retries", "5")
     injured: list[str] = []
 
     def stored() -> set[Path]:

@@ -328,7 +328,7 @@ def test_the_cluster_profile_plans_a_job_per_site_with_its_own_resources(tmp_pat
     assert re.search(r"^prepare_part +12$", text, re.MULTILINE)
     assert len(re.findall("rule prepare_part:", text)) == 12
     done = run(tmp_path, "snakemake", "-n", *by_parts, "11")
-    assert "prepare_jobs: jobs of all 4 sites must be at most jobs: 11" in done.stderr
+    assert "prepare_jobs: jobs of all 4 sites must be at most jobs: 11" in done.stdout
 
 
 @pytest.mark.slow
