@@ -775,8 +775,8 @@ def _package(options: argparse.Namespace) -> None:
     from capeneuro.flare import kit
 
     kit.package(options.signed, options.request, options.fingerprint, options.kit)
-    print(f"{options.kit}: made and hardened; now: capeneuro federation check, or")
-    print("  at a site capeneuro site STUDY --site NAME --kit KIT --check")
+    print(f"{options.kit}: made and hardened; now at a site: capeneuro site STUDY")
+    print("  --site NAME --kit KIT --check (elsewhere: capeneuro federation check KIT)")
 
 
 def _harden(options: argparse.Namespace) -> None:

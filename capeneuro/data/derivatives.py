@@ -3,12 +3,15 @@
 Names alone are read here. Why not PyBIDS: see docs/derivatives.md.
 """
 
+import errno
 import itertools
+import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from capeneuro import machine
 from capeneuro.config.errors import ConfigError, some
 from capeneuro.config.names import stem
 from capeneuro.config.sections import is_cifti
@@ -118,6 +121,7 @@ def inventory(site: SiteConfig, *, is_whole: bool = True) -> Inventory:
         If there are none, or if a scan would count twice. It names what there is, and
         stays at the site.
     """
+    _check_rights(site)
     if isinstance(site.images, str) and not Path(site.images).is_dir():
         files, root = search(site.images)
         aside: dict[Path, str] = {}
@@ -267,6 +271,20 @@ def _check_combined(site: SiteConfig, runs: Iterable[Path]) -> None:
         f"site {site.name}: images: {joined} has no run- and {part.name} has one: does "
         "the first hold both? Say which in `images`, run: [1, 2] or run: none"
     )
+
+
+def _check_rights(site: SiteConfig) -> None:
+    """Refuse a folder that this user may not read: it looks as if it were not there."""
+    images = (
+        site.images if isinstance(site.images, str) else selection(site).derivatives
+    )
+    path = Path(images).absolute()
+    for folder in (*reversed(path.parents), path):
+        if folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK):
+            raise ConfigError(
+                f"site {site.name}: images: this user may not read {str(folder)!r}; "
+                + machine.REMEDIES[errno.EACCES]
+            )
 
 
 def _nothing(site: SiteConfig, files: list[Path]) -> str:

@@ -113,13 +113,13 @@ def _disks() -> Iterator[Finding]:
         finding = host.disk(f"disk of {place}", folder, LEAST_DISK)
         yield _without(str(folder), place, finding)
     try:
-        kept = {"ledgers": user_data_path("capeneuro")}
-        kept["the second place"] = user_state_path("capeneuro")
+        folders = {"ledgers": user_data_path("capeneuro")}
+        folders["the second place"] = user_state_path("capeneuro")
     except RuntimeError:
         yield Finding("home", f"this user has none; {remedy}", warning=True)
         return
     home = os.path.expanduser("~")
-    for place, folder in kept.items():
+    for place, folder in folders.items():
         yield _without(home, "~", host.disk(f"disk of {place}", folder, LEAST_DISK))
         yield _without(home, "~", host.locks(f"locks of {place}", folder, remedy))
 

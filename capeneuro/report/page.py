@@ -120,10 +120,10 @@ class Chapter(NamedTuple):
     def lead(self) -> Picture | None:
         """The first picture of the results above the noise, if no small maps are."""
         is_found = self.verdicts.exceeds_noise.any()
-        drawn = [*self.pictures.get("found", ()), *self.pictures["maps"]]
-        if not (drawn and is_found) or self.strip:
+        pictures = [*self.pictures.get("found", ()), *self.pictures["maps"]]
+        if not (pictures and is_found) or self.strip:
             return None
-        return drawn[0]._replace(alt=f"also below: {drawn[0].alt}")
+        return pictures[0]._replace(alt=f"also below: {pictures[0].alt}")
 
 
 def render(
@@ -260,13 +260,13 @@ def quality(
 def render_quality(
     site: str, rows: list[dict[str, Any]], figure: Any, config: ComponentsConfig
 ) -> str:
-    """Render a site's private quality page: of many people those who are kept least."""
-    bound, shown = config.pca.norm_bound, rows
+    """Render a site's private page of the quality of its people's images."""
+    bound, page_rows = config.pca.norm_bound, rows
     if len(rows) > MOST_PEOPLE:
-        shown = sorted(rows, key=lambda row: row["clip_weight"])[:MOST_PEOPLE]
+        page_rows = sorted(rows, key=lambda row: row["clip_weight"])[:MOST_PEOPLE]
     return template_of("qc.html.jinja").render(
         site=site,
-        rows=shown,
+        rows=page_rows,
         n_people=len(rows),
         measures={
             name
@@ -432,12 +432,12 @@ def table_of(path: Path, columns: Mapping[str, str]) -> Table:
             row[INTERVAL] = f"{row['low']} to {row['high']}"
         columns = {INTERVAL if k == "low" else k: v for k, v in columns.items()}
         columns.pop("high", None)
-    shown = [[row[name] for name in columns] for row in cells]
-    return Table(columns, shown, path.name, most)
+    table_rows = [[row[name] for name in columns] for row in cells]
+    return Table(columns, table_rows, path.name, most)
 
 
 def _short(cell: str, column: str, digits: int) -> str:
-    """A number of a column to so many digits; text unchanged."""
+    """Round a number in a table to some digits."""
     if cell.lstrip("-").isdigit():
         return cell
     try:

@@ -741,7 +741,7 @@ class RowStudyKind(StudyKind):
         )
 
     def headline(self, result: Any, verdicts: Verdicts) -> str:
-        """Name what was found most clearly, for the report's first paragraph."""
+        """Name the clearest findings for the report's first paragraph."""
         return ""
 
     def scalp(self, values: np.ndarray, title: str, unit: str) -> list[Figure]:

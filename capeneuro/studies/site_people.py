@@ -30,7 +30,7 @@ Source = TypeVar("Source")
 
 @dataclass(frozen=True)
 class SitePeople:
-    """A site's people, of whom this job prepares all or a part.
+    """People of a site: everybody, or the part of one job.
 
     Parameters
     ----------

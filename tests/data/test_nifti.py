@@ -1,6 +1,7 @@
 """Images to features and results to files, on small real NIfTI."""
 
 import json
+import os
 import time
 import zipfile
 from pathlib import Path
@@ -107,6 +108,17 @@ def test_nothing_found_says_where(tmp_path, monkeypatch, images):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ConfigError, match="site a: images: nothing found at"):
         derivatives.find_runs(site(images))
+
+
+def test_a_folder_that_may_not_be_read_is_not_said_to_be_empty(tmp_path, monkeypatch):
+    folder = tmp_path / "images"
+    folder.mkdir()
+    monkeypatch.setattr(os, "access", lambda path, _: path != folder)
+    for pattern in (str(folder), f"{folder}/*.nii.gz"):
+        with pytest.raises(
+            ConfigError, match=r"may not read .*/images'; ask its owner"
+        ):
+            derivatives.find_runs(site(pattern))
 
 
 # One run to features
