@@ -398,7 +398,9 @@ def of_contrasts(
     effect_names = tuple(name for k in tested for name in names[k])
     measure = "size of an effect over its error, of noise and sampling"
     levels, labels = np.full(z.size, level), tuple(labels.tolist())
-    return Verdicts(effect_names, z.ravel(), levels, labels, measure)
+    effects = contrasts.effects[..., None], contrasts.intervals
+    intervals = np.concatenate(effects, axis=-1)[tested].reshape(-1, 3)
+    return Verdicts(effect_names, z.ravel(), levels, labels, measure, intervals)
 
 
 def of_network(

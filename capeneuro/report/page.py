@@ -26,7 +26,14 @@ from capeneuro.data import files
 from capeneuro.persons.quality import MOVED, RunQuality, person_quality
 from capeneuro.privacy import accountants, accounting
 from capeneuro.privacy.parties import VIEWS
-from capeneuro.report import literature, methods_text, progress, protection, sentences
+from capeneuro.report import (
+    literature,
+    methods_text,
+    progress,
+    protection,
+    scores,
+    sentences,
+)
 from capeneuro.report.figures import Figure
 from capeneuro.report.privacy_record import mus_of, shareable, versions
 
@@ -92,6 +99,8 @@ class Chapter(NamedTuple):
     """Forecast of the noise over the most that leaves a result, by step."""
     headline: str = ""
     """What was found, by name, for the first paragraph; empty: nothing more."""
+    beside: Table | None = None
+    """Results with their intervals beside those of the run without privacy."""
 
     @property
     def sentence(self) -> str:
@@ -207,6 +216,28 @@ def forecast_of(config: StudyConfig) -> dict[str, float]:
     if config.arm == "non-private":
         return {}
     return _read(config.results / "forecast.json")
+
+
+def beside_of(config: StudyConfig) -> Table | None:
+    """Results beside those of the run without privacy; None: there is no such run."""
+    path = config.results / scores.BESIDE
+    if not (config.score.reference and path.is_file()):
+        return None
+    columns = {
+        "result": "",
+        "here": "with the noise of privacy",
+        INTERVAL: "for noise and sampling",
+        "verdict": "",
+        "without privacy": "of the same people and the same features of them",
+        "its 95% interval": "for sampling alone",
+        "its verdict": "",
+    }
+    rows = []
+    for name, *cells in sorted(files.read_table(path), key=lambda row: row[4] != ABOVE):
+        value, low, high, verdict, *exact = (_short(cell, "", 2) for cell in cells)
+        beside = exact[0], f"{exact[1]} to {exact[2]}", exact[3]
+        rows.append([name, value, f"{low} to {high}", verdict, *beside])
+    return Table(columns, rows, path.name)
 
 
 def largest(record: dict[str, Any]) -> dict[str, dict[str, float]]:

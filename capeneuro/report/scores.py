@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from capeneuro.algorithms import metrics
+from capeneuro.algorithms.verdicts import Verdicts
 from capeneuro.data import files
 
 # Name, value, reference, note.
@@ -17,6 +18,8 @@ AGAINST = {
 }
 
 
+# Results with their intervals beside those of the run without privacy.
+BESIDE = "group_desc-beside_results.tsv"
 # Of rows that are public knowledge alone.
 PUBLIC = "public, epsilon 0"
 
@@ -104,6 +107,32 @@ def correlations(estimate: np.ndarray, truth: np.ndarray, prefix: str) -> list[S
     quantity = f"error of the canonical correlations against the {AGAINST[prefix]}"
     note = f"{quantity}, 0 is perfect"
     return [(f"{prefix}_err_corr", error, reference, note)]
+
+
+def write_beside(folder: Path, verdicts: Verdicts, exact: Verdicts) -> None:
+    """Write each result with its interval beside that of the run without privacy.
+
+    Parameters
+    ----------
+    folder
+        Of the study's results; gets :data:`BESIDE`.
+    verdicts, exact
+        Of the same results in the same order, both with intervals.
+    """
+    numbers = [
+        [[*map("{:.4g}".format, x), label] for x, label in zip(*run, strict=True)]
+        for run in (
+            (verdicts.intervals, verdicts.labels),
+            (exact.intervals, exact.labels),
+        )
+    ]
+    rows = [
+        [name, *own, *beside]
+        for name, own, beside in zip(verdicts.names, *numbers, strict=True)
+    ]
+    columns = ["value", "low", "high", "verdict"]
+    header = ["result", *columns, *(f"exact_{name}" for name in columns)]
+    files.write_table(folder / BESIDE, header, rows)
 
 
 def write(path: Path, rows: Sequence[Score], stamp: str) -> None:

@@ -443,6 +443,7 @@ class FusionKind(StudyKind):
             self._table(),
             viewer.viewer(page.findings(pairs, maps) if has_map else []),
             page.forecast_of(self.study),
+            beside=page.beside_of(self.study),
         )
 
     def _table(self) -> page.Table:
@@ -476,6 +477,17 @@ class FusionKind(StudyKind):
         folder = self.study.results
         stamp = str(files.read_arrays(folder / DIRECTIONS)["stamp"])
         scores.write(folder / "scores.tsv", rows, stamp)
+        if self.study.score.reference:
+            exact = self.read_result(reference=True)
+            # Each pair beside the one whose map is most like its own.
+            order, _ = metrics.match(self.patterns(exact)[0], patterns[0])
+            pairs = verdicts.of_pairs(exact)
+            in_order = replace(
+                pairs,
+                intervals=pairs.intervals[order],
+                labels=tuple(pairs.labels[i] for i in order),
+            )
+            scores.write_beside(folder, verdicts.of_pairs(directions), in_order)
 
     def _references(self) -> dict[str, LinkedComponents]:
         """Linked components that the study's are compared with, by name."""

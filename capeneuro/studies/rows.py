@@ -738,6 +738,7 @@ class RowStudyKind(StudyKind):
             viewer.viewer(figures.findings),
             page.forecast_of(self.study),
             self.headline(result, verdicts),
+            page.beside_of(self.study),
         )
 
     def headline(self, result: Any, verdicts: Verdicts) -> str:
@@ -778,6 +779,11 @@ class RowStudyKind(StudyKind):
         results = self.study.results
         stamp = str(files.read_arrays(results / self.result_file)["stamp"])
         scores.write(results / "scores.tsv", rows, stamp)
+        if self.study.score.reference:
+            exact = self.verdicts(self.read_result(reference=True), [])
+            if exact.intervals is not None:
+                own = self.verdicts(self.read_result(), [])
+                scores.write_beside(results, own, exact)
 
     def scores_of(self, result: Any, people: OpenPeople | None) -> list[Score]:
         """Scores of a result, (name, value, reference, note) each."""

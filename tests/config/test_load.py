@@ -581,6 +581,7 @@ IDENTITIES = {
     "linked_chain": "bdcc374cee05e976",
     "mixture": "9d1dd9862b6964d5",
     "network": "40f2363d0b23aa6e",
+    "papers_chain": "84d5bd611dbceecf",
     "regression": "e7a1dc161a664437",
     "topics": "f1cbaddeb138e3d3",
     "vbm": "8a5ccf3d0f00c5db",

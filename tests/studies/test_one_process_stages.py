@@ -1,6 +1,8 @@
 """Studies of several stages: one promise, and nothing of a person in another's row."""
 
 import json
+import shutil
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,7 +11,7 @@ import numpy as np
 import pytest
 import yaml
 from readable import assert_readable
-from tiny_study import STUDY, command, edit, study_content, tiny
+from tiny_study import ACCEPT, STUDY, command, edit, study_content, tiny
 
 from capeneuro.config import load
 from capeneuro.config.errors import ConfigError
@@ -21,8 +23,8 @@ from capeneuro.notebook import loading
 from capeneuro.privacy import accounting
 from capeneuro.privacy.blocks import Block
 from capeneuro.privacy.queries import QUERIES
-from capeneuro.report import page, plots
-from capeneuro.studies import registry, sites
+from capeneuro.report import page, plots, scores
+from capeneuro.studies import one_process, registry, sites
 from capeneuro.studies.components import UNMIXING
 
 __all__ = ["tiny"]
@@ -351,3 +353,42 @@ def test_a_later_stage_that_is_drowned_stops_the_first(chain, capsys):
     said = capsys.readouterr().err
     assert "study tiny/contrast: budget.epsilon: noise must not drown" in said
     assert not Path("private/site-0/ledger/ledger.jsonl").exists()
+
+
+def test_the_chain_of_the_papers_stands_beside_its_run_without_privacy(
+    tmp_path, monkeypatch
+):
+    """The shipped example, of a few people."""
+    root = Path(__file__).parents[2]
+    shutil.copytree(root / "config/papers_chain", tmp_path / "config/papers_chain")
+    monkeypatch.chdir(tmp_path)
+    path = "config/papers_chain/study.yaml"
+    edit(path, "accept", ACCEPT)
+    edit(path, "stages.components.data.n_subjects", 6)
+    edit(path, "stages.components.data.n_volumes", 30)
+    edit(path, "stages.components.data.voxel_size", 16.0)
+    assert one_process.run(path, 2) == 0
+    folder = Path("results/papers_chain")
+    record = json.loads((folder / "privacy.json").read_text())
+    queries = Counter(r["query"] for r in record["releases"])
+    assert queries == {
+        "second_moment": 2,
+        "infomax_skew": 12,
+        "mean": 1,
+        "linear_moments": 1,
+    }
+    assert record["promise"]["epsilon"] == 6.0 and record["promise"]["within_promise"]
+    expected = {
+        "components": "nonprivate_truth_ngi",
+        "fusion": "reference_err_corr",
+        "contrast": "reference_effect_error",
+    }
+    for stage, score in expected.items():
+        rows = files.read_table(folder / stage / "scores.tsv")
+        values = {row[0]: row[1] for row in rows}
+        assert np.isfinite(float(values[score])), stage
+    for stage, n in {"fusion": 2, "contrast": 12}.items():
+        rows = files.read_table(folder / stage / scores.BESIDE)
+        assert len(rows) == n, stage
+    page = (folder / "report.html").read_text()
+    assert page.count("Beside the run without privacy</h3>") == 2
