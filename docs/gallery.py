@@ -152,6 +152,13 @@ def contrast(folder: Path) -> None:
     photograph(page, ["#summary", "#results figure"], "contrast")
 
 
+def chain(folder: Path) -> None:
+    """The chain of the papers: pairs beside those of the run without privacy."""
+    run(folder, "config/papers_chain/study.yaml")
+    page = folder / "results/papers_chain/report.html"
+    photograph(page, ["#summary", "#beside-1", "#beside-1 + .scroll"], "chain")
+
+
 def questions(folder: Path) -> None:
     """Ten questions to one study, each with the first picture of its answer."""
     shutil.copytree(ROOT / "examples/ask", folder / "examples/ask")
@@ -208,7 +215,7 @@ def keep_picture(page: Path, words: str, name: str) -> None:
 
 SCENES: Mapping[str, Callable[[Path], None]] = {
     scene.__name__: scene
-    for scene in (told, drowned, noisy, prior, contrast, questions, networks)
+    for scene in (told, drowned, noisy, prior, contrast, chain, questions, networks)
 }
 
 

@@ -119,16 +119,16 @@ def write_beside(folder: Path, verdicts: Verdicts, exact: Verdicts) -> None:
     verdicts, exact
         Of the same results in the same order, both with intervals.
     """
-    numbers = [
-        [[*map("{:.4g}".format, x), label] for x, label in zip(*run, strict=True)]
-        for run in (
-            (verdicts.intervals, verdicts.labels),
-            (exact.intervals, exact.labels),
-        )
+    runs = [
+        [
+            [*map("{:.4g}".format, interval), label]
+            for interval, label in zip(run.intervals, run.labels, strict=True)
+        ]
+        for run in (verdicts, exact)
     ]
     rows = [
-        [name, *own, *beside]
-        for name, own, beside in zip(verdicts.names, *numbers, strict=True)
+        [name, *private, *reference]
+        for name, private, reference in zip(verdicts.names, *runs, strict=True)
     ]
     columns = ["value", "low", "high", "verdict"]
     header = ["result", *columns, *(f"exact_{name}" for name in columns)]

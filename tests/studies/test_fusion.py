@@ -50,6 +50,7 @@ FILES = {
     "privacy.json",
     "capeneuro-verify.py",
     "scores.tsv",
+    "group_desc-beside_results.tsv",
     "report.html",
     "config.yaml",
     "dataset_description.json",
@@ -225,6 +226,10 @@ def test_components_are_maps_and_potentials_of_the_truth(linked):
         found = scores[f"truth_{view}_mean_abs_r"]
         chance = float(found["reference"].removeprefix("chance "))
         assert float(found["value"]) > (1 + chance) / 2
+    for row in rows(results(linked) / "group_desc-beside_results.tsv"):
+        low, high = float(row["exact_low"]), float(row["exact_high"])
+        assert low < float(row["exact_value"]) < high
+        assert abs(float(row["value"]) - float(row["exact_value"])) < 0.2
     sidecar = json.loads(
         (results(linked) / "group_desc-cca_components.json").read_text()
     )
