@@ -755,7 +755,7 @@ class Ledger:
             self.lines.append(line)
 
     def _keep_cohort(self, ids: list[str]) -> str:
-        """Write people who are not listed yet; return the checksum of them all."""
+        """List new people in the ledger; return the checksum of all."""
         cohort = checksum("".join(ids) + (f" {self.cohort}" if self.cohort else ""))
         if cohort not in self._index.cohorts:
             name = self.cohort or None

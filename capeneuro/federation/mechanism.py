@@ -184,7 +184,7 @@ class Mechanism:
         return f"roster-{self.arm}-{self.budget.unit}"
 
     def _keep_roster(self) -> None:
-        """Keep what the sites say of themselves, for when one of them is away."""
+        """Keep the roster of all sites, for releases during which some are away."""
         facts = {name: site.message for name, site in self.roster.items()}
         state = {"roster": facts, "mask_keys": self.mask_keys}
         if state != self.checkpoint.read(self._roster_place):
