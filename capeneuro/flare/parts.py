@@ -143,6 +143,7 @@ class PartedAnswers:
     ) -> None:
         self._answer, self._arrays, self._note = answer, arrays, note
         self._request = Assembly()
+        self._asked = b""  # digest of the request that was answered last
         self._digest, self._content = b"", b""
 
     def reply(self, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -168,8 +169,13 @@ class PartedAnswers:
             return {"answer": b""}
         if message is None:
             return {"lacks": self._arrays.lacking}
-        self._content = self._answer(message)
-        self._digest = hashlib.sha256(self._content).digest()
+        request_digest = hashlib.sha256(message).digest()
+        if request_digest != self._asked:
+            self._content = self._answer(message)
+            self._digest = hashlib.sha256(self._content).digest()
+            self._asked = request_digest
+        # else it was asked again over a line that was silent for a while: a new seal
+        # would break off the answer whose parts are on their way already.
         room = fields.get("room")
         room = room if isinstance(room, int) and room >= LEAST else MOST
         return self._part(0, room)

@@ -122,6 +122,29 @@ def test_parts_of_another_message_are_noticed(answering):
         exchange(own, REQUEST, send)
 
 
+def test_a_request_that_comes_again_does_not_break_its_answer_off(tmp_path):
+    """Each answer has its own seal; over a silent line the request is sent again."""
+    rng = np.random.default_rng(3)
+    seals: list[bytes] = []
+
+    def answer(message: bytes) -> bytes:
+        seals.append(rng.bytes(8))
+        return message + seals[-1] + ANSWER
+
+    site = PartedAnswers(answer, KeptArrays(tmp_path))
+
+    def send(fields, works):
+        reply = site.reply(fields)
+        if "message" in fields:
+            site.reply(fields)
+        return reply
+
+    own = line()
+    for content in (b"one", b"two", b"one"):
+        assert exchange(own, content, send) == content + seals[-1] + ANSWER
+    assert len(seals) == 3
+
+
 DIGEST = hashlib.sha256(REQUEST).digest()
 ODD = [
     {},
