@@ -225,7 +225,7 @@ def beside_of(config: StudyConfig) -> Table | None:
         return None
     columns = {
         "result": "",
-        "here": "with the noise of privacy",
+        "here": "with the noise of privacy; n/a: not estimable",
         INTERVAL: "for noise and sampling",
         "verdict": "",
         "without privacy": "of the same people and the same features of them",
@@ -235,8 +235,12 @@ def beside_of(config: StudyConfig) -> Table | None:
     rows = []
     for name, *cells in sorted(files.read_table(path), key=lambda row: row[4] != ABOVE):
         value, low, high, verdict, *exact = (_short(cell, "", 2) for cell in cells)
-        beside = exact[0], f"{exact[1]} to {exact[2]}", exact[3]
-        rows.append([name, value, f"{low} to {high}", verdict, *beside])
+        intervals = [
+            ends[0] if ends[0] == "n/a" else " to ".join(ends)
+            for ends in ((low, high), exact[1:3])
+        ]
+        beside = exact[0], intervals[1], exact[3]
+        rows.append([name, value, intervals[0], verdict, *beside])
     return Table(columns, rows, path.name)
 
 

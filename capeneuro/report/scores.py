@@ -117,11 +117,12 @@ def write_beside(folder: Path, verdicts: Verdicts, exact: Verdicts) -> None:
     folder
         Of the study's results; gets :data:`BESIDE`.
     verdicts, exact
-        Of the same results in the same order, both with intervals.
+        Of the same results in the same order, both with intervals; what is not
+        estimable is ``n/a``.
     """
     runs = [
         [
-            [*map("{:.4g}".format, interval), label]
+            [*(f"{x:.4g}" if np.isfinite(x) else "n/a" for x in interval), label]
             for interval, label in zip(run.intervals, run.labels, strict=True)
         ]
         for run in (verdicts, exact)
