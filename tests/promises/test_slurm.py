@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -95,6 +96,10 @@ def cluster(tmp_path_factory) -> Iterator[Cluster]:
         for process in here.started:
             process.kill()
         here.run(script, "stop", str(folder))
+        # A lost node's jobs live on: SLURM has no cgroups here that would end them.
+        for pid in working_in(tmp_path_factory.getbasetemp()):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def components(folder: Path, consortium: Path) -> str:
@@ -204,17 +209,24 @@ def wait_for(condition: Callable[[], object], process: subprocess.Popen) -> obje
     return value
 
 
+def working_in(folder: Path) -> list[int]:
+    """Processes whose working directory is in a folder."""
+    pids = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            if Path(os.readlink(path / "cwd")).is_relative_to(folder):
+                pids.append(int(path.name))
+    return pids
+
+
 def processes(folder: Path, step: str) -> list[int]:
     """Processes of a step of the study in a folder, and of no other one."""
     pids = []
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            words = [*(path / "cmdline").read_bytes().decode().split("\0"), ""]
-            is_here = os.readlink(path / "cwd") == str(folder)
-        except OSError:
-            continue
-        if is_here and words[1].endswith("/capeneuro") and step in words:
-            pids.append(int(path.name))
+    for pid in working_in(folder):
+        with suppress(OSError):
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+            if len(words) > 1 and words[1].endswith("/capeneuro") and step in words:
+                pids.append(pid)
     return pids
 
 
