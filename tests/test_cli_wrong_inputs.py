@@ -323,7 +323,7 @@ def test_two_runs_in_one_folder_are_refused(tiny, capsys):
 
 def test_a_folder_that_may_not_be_written_is_said(tiny, capsys, monkeypatch):
     """74, for `run`; root may write anywhere, so the question is answered here."""
-    monkeypatch.setattr(workflow.os, "access", lambda path, mode: False)
+    monkeypatch.setattr(workflow.os, "access", lambda path, mode: mode != os.W_OK)
     assert command("run", STUDY) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert re.search("may not be written to; ask its owner .* folder of yours", line)
