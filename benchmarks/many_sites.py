@@ -163,7 +163,7 @@ class Hub:
 
 
 def wait_until_registered(log: Path, n: int, seconds: float = 600.0) -> None:
-    """Wait until so many sites have registered, by the server's log."""
+    """Wait until ``n`` sites have registered, by the server's log."""
     end = time.monotonic() + seconds
     while (found := log.read_text().count("joined. Sent token")) < n:
         assert time.monotonic() < end, f"{found} of {n} sites registered"
@@ -186,10 +186,10 @@ def start_sites(root: Path, server_log: Path) -> list[light_sites.Child]:
 
 def drive(root: Path, server: daemon.Process) -> str:
     """Run the study as `capeneuro aggregate` does; return what that prints."""
-    told = root / "aggregate.txt"
+    console = root / "aggregate.txt"
     with (
         contextlib.chdir(root / "aggregator"),
-        open(told, "w") as printed,
+        open(console, "w") as printed,
         redirect_stdout(printed),
     ):
         study = load.load_study(STUDY)
@@ -197,7 +197,7 @@ def drive(root: Path, server: daemon.Process) -> str:
         lead = root / "kits/lead/kit"
         party = SimpleNamespace(keep=server.keep, require=lambda: None)
         parties._Drive(study, controller, party, lead, 600.0, 1000).run(600.0)
-    return told.read_text()
+    return console.read_text()
 
 
 def run(root: Path, is_large: bool) -> None:

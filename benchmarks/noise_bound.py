@@ -37,7 +37,7 @@ Person = np.ndarray
 
 @dataclass(frozen=True)
 class Case:
-    """A query, two people of whom may be far apart, and the parts of its answer.
+    """A query, pairs of people whose contributions are far apart, and its symmetries.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class Case:
 
 
 def contribution(case: Case, x: Person) -> np.ndarray:
-    """What one person adds to the query's sum, with the clip's whole length."""
+    """Contribution of one person to the query's sum, in units of the clip."""
     block = Block(x[:, None].astype("f4"), np.zeros(1, int), "sample")
     parameters = {**case.parameters, "clip": 1.0}
     return QUERIES[case.query].total(block, **parameters) / CLIP_SAFETY
@@ -109,7 +109,7 @@ def symmetric_parts(C: np.ndarray) -> np.ndarray:
 
 
 def axes(D: int, *entries: float) -> Person:
-    """A person of whom all but the first numbers are 0."""
+    """A person with the given first features; all others are 0."""
     return np.array([*entries, *np.zeros(D - len(entries))])
 
 
@@ -128,26 +128,26 @@ def mean(D: int) -> Case:
 
 def second_moment(D: int) -> Case:
     """Squares x x' of a ball, turned as x is: trace, and the rest."""
-    zero, one, two = axes(D), axes(D, 1), axes(D, 0, 1)
+    zero, first, second = axes(D), axes(D, 1), axes(D, 0, 1)
     return Case(
         "second_moment",
         D,
         [1, D * (D + 1) // 2 - 1],
         lambda v: symmetric_parts(linalg.unpack_symmetric(v)),
-        [(one, two), (one, zero)],
+        [(first, second), (first, zero)],
         {"norm_bound": 1.0},
     )
 
 
 def moment_product(D: int, R: int) -> Case:
-    """Products x (Q'x)', turned as what Q holds of x is, and as the rest is."""
+    """Products x (Q'x)', which rotations inside Q's span and outside it turn."""
 
     def parts(v: np.ndarray) -> np.ndarray:
         M = v.reshape(D, R)
         top = M[:R]
         skew = (top - top.T) / 2
-        rest = (M[R:] ** 2).sum()
-        return np.array([*symmetric_parts((top + top.T) / 2), (skew**2).sum(), rest])
+        below = (M[R:] ** 2).sum()
+        return np.array([*symmetric_parts((top + top.T) / 2), (skew**2).sum(), below])
 
     # Of a person b within Q and a outside; |b| (|a|^2 + |b|^2)^(1/2) is at most 1.
     pairs = []

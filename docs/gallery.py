@@ -149,7 +149,7 @@ def contrast(folder: Path) -> None:
     """Patients and controls: which effects stand above noise and sampling."""
     run(folder, "config/contrast/study.yaml")
     page = folder / "results/contrast/report.html"
-    photograph(page, ["#summary", "#results figure"], "contrast")
+    photograph(page, ["#summary", "#results .scroll"], "contrast")
 
 
 def chain(folder: Path) -> None:

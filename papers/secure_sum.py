@@ -81,8 +81,9 @@ def measure(n_sites: int, size: int) -> dict[str, float]:
         for n in survivors
     }
     start = time.perf_counter()
-    about = (roster, threshold, context, told)
-    total -= unmasking.leftover(*about, survivors, shares, size)
+    total -= unmasking.leftover(
+        roster, threshold, context, told, survivors, shares, size
+    )
     aggregator += time.perf_counter() - start
     assert np.array_equal(total, expected)
     return {

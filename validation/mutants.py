@@ -8,7 +8,7 @@ notice.
 
     python -m validation.mutants --each 40 --workers 2 [--only ledger]
 
-Writes ``validation/mutants.tsv`` as it goes, and goes on from there.
+Writes ``benchmarks/mutants.tsv`` as it goes, and goes on from there.
 """
 
 import argparse

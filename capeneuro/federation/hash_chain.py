@@ -325,7 +325,7 @@ class Lines:
         return str(self.folder.resolve())
 
     def remember(self) -> None:
-        """Let the second place know how far these lines are, and what they promise."""
+        """Record the number of lines and their promises at the second place."""
         promises, records = [*self.promises], self.remembered()
         for record in records:
             promises += [

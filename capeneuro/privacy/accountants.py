@@ -121,11 +121,15 @@ def strong_epsilon(mus: Iterable[float], delta: float) -> float:
     """
     mus = list(mus)
     alone = {mu: epsilon_from_mu(mu, delta / (2 * len(mus))) for mu in set(mus)}
-    each = [alone[mu] for mu in mus]
-    if max(each) > 100:  # exp would leave the range of floats, and nothing is promised
+    epsilons = [alone[mu] for mu in mus]
+    if (
+        max(epsilons) > 100
+    ):  # exp would leave the range of floats, and nothing is promised
         return math.inf
-    drift = math.fsum(e * math.expm1(e) for e in each)
-    return drift + math.sqrt(2 * math.log(2 / delta) * math.fsum(e * e for e in each))
+    drift = math.fsum(e * math.expm1(e) for e in epsilons)
+    return drift + math.sqrt(
+        2 * math.log(2 / delta) * math.fsum(e * e for e in epsilons)
+    )
 
 
 def curve(

@@ -219,7 +219,7 @@ def forecast_of(config: StudyConfig) -> dict[str, float]:
 
 
 def beside_of(config: StudyConfig) -> Table | None:
-    """Results beside those of the run without privacy; None without such a run."""
+    """Table of results beside those of the run without privacy, if there was one."""
     path = config.results / scores.BESIDE
     if not (config.score.reference and path.is_file()):
         return None

@@ -120,17 +120,14 @@ def write_beside(folder: Path, verdicts: Verdicts, exact: Verdicts) -> None:
         Of the same results in the same order, both with intervals; what is not
         estimable is ``n/a``.
     """
-    runs = [
+    private, reference = (
         [
             [*(f"{x:.4g}" if np.isfinite(x) else "n/a" for x in interval), label]
             for interval, label in zip(run.intervals, run.labels, strict=True)
         ]
         for run in (verdicts, exact)
-    ]
-    rows = [
-        [name, *private, *reference]
-        for name, private, reference in zip(verdicts.names, *runs, strict=True)
-    ]
+    )
+    rows = [[name, *private[k], *reference[k]] for k, name in enumerate(verdicts.names)]
     columns = ["value", "low", "high", "verdict"]
     header = ["result", *columns, *(f"exact_{name}" for name in columns)]
     files.write_table(folder / BESIDE, header, rows)

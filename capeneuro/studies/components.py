@@ -228,17 +228,8 @@ class ComponentsKind(StudyKind):
 
     # --- at one site -----------------------------------------------------------------
 
-    def prepare(
-        self,
-        sites: Sites,
-        site: str,
-        threads: int = 1,
-        people: SitePeople = EVERYBODY,
-    ) -> None:
-        """Turn one site's images into features; nothing leaves the site.
-
-        ``threads`` people at a time, each in a process of its own.
-        """
+    def prepare(self, sites: Sites, site: str, people: SitePeople = EVERYBODY) -> None:
+        """Turn one site's images into features; nothing leaves the site."""
         from capeneuro.report import plots, slices
 
         study, mask, basis = self.study, self.mask, self.basis
@@ -271,7 +262,7 @@ class ComponentsKind(StudyKind):
             return X, row
 
         def encoded() -> Iterator[tuple[str, np.ndarray]]:
-            for name, X, row in people.prepared(runs, encode, threads, title):
+            for name, X, row in people.prepared(runs, encode, title):
                 norms.append(np.linalg.norm(X, axis=0))
                 plane, alt = row.pop("plane"), f"axial plane of {name}"
                 rows.append(row | {"picture": plane and page.Picture("", plane, alt)})
@@ -283,7 +274,7 @@ class ComponentsKind(StudyKind):
                 yield name, X
 
         if people.part:
-            people.store(runs, encode, threads, title)
+            people.store(runs, encode, title)
             return
         folder = study.private(site)
         files.write_features(folder / "projected.npz", encoded(), self.layout)

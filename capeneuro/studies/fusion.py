@@ -166,17 +166,8 @@ class FusionKind(StudyKind):
 
     # --- at one site -----------------------------------------------------------------
 
-    def prepare(
-        self,
-        sites: Sites,
-        site: str,
-        threads: int = 1,
-        people: SitePeople = EVERYBODY,
-    ) -> None:
-        """Turn one site's images and EEG into features; nothing leaves the site.
-
-        ``threads`` people at a time, each in a process of its own.
-        """
+    def prepare(self, sites: Sites, site: str, people: SitePeople = EVERYBODY) -> None:
+        """Turn one site's images and EEG into features; nothing leaves the site."""
         from capeneuro.report import plots
 
         study, views, config = self.study, self.views, one_site(sites, site)
@@ -196,12 +187,12 @@ class FusionKind(StudyKind):
             return stack(x, y, group, n_groups), n_epochs
 
         if people.part:
-            people.store(sources, encode, threads, title)
+            people.store(sources, encode, title)
             return
 
         def encoded() -> Iterator[tuple[str, np.ndarray]]:
             nonlocal low, high
-            prepared = people.prepared(sources, encode, threads, title)
+            prepared = people.prepared(sources, encode, title)
             for name, z, n_epochs in prepared:
                 epochs.extend((name, *row) for row in n_epochs)
                 low, high = np.minimum(low, z), np.maximum(high, z)

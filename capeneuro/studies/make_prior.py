@@ -27,6 +27,7 @@ from capeneuro.federation.transport import Federation
 from capeneuro.report import progress
 from capeneuro.studies import components, outcomes
 from capeneuro.studies.flow import MOST_FEATURES, mechanism_of, validated_mask
+from capeneuro.studies.site_people import SitePeople
 from capeneuro.studies.sites import Sites, in_process
 
 # Kinds of data of which a prior may be made.
@@ -84,7 +85,7 @@ def make(
     kind = components.ComponentsKind(study)
     kind.validate(sites, threads)
     for name in sites:
-        kind.prepare(sites, name, threads)
+        kind.prepare(sites, name, SitePeople(threads=threads))
     mask = nifti.read_mask(validated_mask(study))
     basis = nifti.build_basis(study.space, mask)
     q = min(priors.DIRECTIONS, basis.n_features)

@@ -89,8 +89,9 @@ def _prepare(
     task = Task(study, "prepare", site=site)
     one_site(sites, site)
     number, n_parts = parse_part(part) if part else (0, 1)
-    people = SitePeople(task.parts_folder, task.digest(sites), number, n_parts)
-    registry.of(study).prepare(sites, site, threads, people)
+    key = task.digest(sites)
+    people = SitePeople(task.parts_folder, key, number, n_parts, threads)
+    registry.of(study).prepare(sites, site, people)
     people.end()
 
 

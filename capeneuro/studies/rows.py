@@ -467,17 +467,8 @@ class RowStudyKind(StudyKind):
 
     # --- at one site -----------------------------------------------------------------
 
-    def prepare(
-        self,
-        sites: Sites,
-        site: str,
-        threads: int = 1,
-        people: SitePeople = EVERYBODY,
-    ) -> None:
-        """Turn one site's images or tables into rows; nothing leaves the site.
-
-        ``threads`` people at a time, each in a process of its own, if they have files.
-        """
+    def prepare(self, sites: Sites, site: str, people: SitePeople = EVERYBODY) -> None:
+        """Turn one site's images or tables into rows; nothing leaves the site."""
         from capeneuro.report import plots
 
         study, shape, title = self.study, self.shape, f"prepare {site}"
@@ -487,7 +478,8 @@ class RowStudyKind(StudyKind):
         encode = self.encoder(site_index, n_sites)
         folder = study.private(site)
         if study.rows.features.kind in ("table", "components"):
-            threads = 1  # these are read faster than a process is asked for them
+            # These are read faster than a process is asked for them.
+            people = replace(people, threads=1)
         rows: list[tuple[str, float, float, list[float]]] = []
         low, high = np.inf, -np.inf
         kept_rows: dict[str, np.ndarray] = {}
@@ -500,13 +492,13 @@ class RowStudyKind(StudyKind):
             return read(person), [[*new_notes.epochs], [*new_notes.qualities]]
 
         if people.part:
-            people.store(persons, read_row, threads, title)
+            people.store(persons, read_row, title)
             return
 
         def encoded() -> Iterator[tuple[str, np.ndarray]]:
             nonlocal low, high
             block: dict[str, np.ndarray] = {}
-            prepared = people.prepared(persons, read_row, threads, title)
+            prepared = people.prepared(persons, read_row, title)
             for name, x, (epochs, qualities) in prepared:
                 block[name] = x
                 notes.epochs.extend(epochs)
@@ -782,8 +774,8 @@ class RowStudyKind(StudyKind):
         if self.study.score.reference:
             exact = self.verdicts(self.read_result(reference=True), [])
             if exact.intervals is not None:
-                own = self.verdicts(self.read_result(), [])
-                scores.write_beside(results, own, exact)
+                private = self.verdicts(self.read_result(), [])
+                scores.write_beside(results, private, exact)
 
     def scores_of(self, result: Any, people: OpenPeople | None) -> list[Score]:
         """Scores of a result, (name, value, reference, note) each."""

@@ -40,12 +40,15 @@ class SitePeople:
         Digest of all that features are made from; files of another one are not used.
     part, n_parts
         Number of this job, from 1, of those that prepare the site; 0: it gathers.
+    threads
+        People at a time, each in a process of its own.
     """
 
     folder: Path | None = None
     key: str = ""
     part: int = 0
     n_parts: int = 1
+    threads: int = 1
 
     def share(self, people: Mapping[str, Source]) -> dict[str, Source]:
         """People of this job: everybody, or every ``n_parts``-th."""
@@ -57,7 +60,6 @@ class SitePeople:
         self,
         people: Mapping[str, Source],
         prepare: Callable[[str, Source], Prepared],
-        threads: int,
         title: str,
     ) -> Iterator[tuple[str, np.ndarray, Any]]:
         """Prepare people, in their order and as they come: few are in memory at a time.
@@ -68,8 +70,6 @@ class SitePeople:
             Of this job, see :meth:`share`.
         prepare
             Makes the features of a person, given the name and the value of ``people``.
-        threads
-            People at a time, each in a process of its own.
         title
             Of the progress bar.
 
@@ -79,7 +79,7 @@ class SitePeople:
             Name, features, and what else the site keeps.
         """
         stored = {name for name in people if self._is_stored(name)}
-        work = Parallel(threads, return_as="generator")
+        work = Parallel(self.threads, return_as="generator")
         compute = partial(self._compute, Path.cwd(), prepare)
         computed = work(
             delayed(compute)(name, people[name])
@@ -94,11 +94,10 @@ class SitePeople:
         self,
         people: Mapping[str, Source],
         prepare: Callable[[str, Source], Prepared],
-        threads: int,
         title: str,
     ) -> None:
         """Prepare the people of a part, and store them for the job that gathers."""
-        for _ in self.prepared(people, prepare, threads, title):
+        for _ in self.prepared(people, prepare, title):
             pass
 
     def end(self) -> None:

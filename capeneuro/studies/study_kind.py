@@ -94,23 +94,15 @@ class StudyKind(ABC):
         """Check the sites' data and budgets; write the definition of features."""
 
     @abstractmethod
-    def prepare(
-        self,
-        sites: Sites,
-        site: str,
-        threads: int = 1,
-        people: SitePeople = EVERYBODY,
-    ) -> None:
+    def prepare(self, sites: Sites, site: str, people: SitePeople = EVERYBODY) -> None:
         """Turn one site's data into features; nothing leaves the site.
 
         Parameters
         ----------
         sites, site
             The sites, and the name of the one whose people are prepared.
-        threads
-            People at a time.
         people
-            Who of them: everybody, or a part that is stored for the job that gathers.
+            Who of them, and how many at a time.
         """
 
     @abstractmethod

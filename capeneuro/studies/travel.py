@@ -44,7 +44,7 @@ def check(study: StudyConfig, n_features: int) -> None:
 
 
 def forecast(study: StudyConfig, n_features: int) -> str:
-    """Say about how much travels in a release, how long, and what the aggregator needs.
+    """Describe the traffic of a release, its time, and the memory of the aggregator.
 
     Parameters
     ----------

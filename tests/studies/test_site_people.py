@@ -19,7 +19,7 @@ def prepare(name: str, source: int):
 
 
 def everybody(people: SitePeople, function=prepare) -> list:
-    return list(people.prepared(people.share(SOURCES), function, 1, "prepare"))
+    return list(people.prepared(people.share(SOURCES), function, "prepare"))
 
 
 def same(a, b) -> bool:
@@ -33,7 +33,7 @@ def test_parts_gather_to_the_same_people_in_their_order(tmp_path):
     direct = everybody(SitePeople())
     for part in (2, 1):
         people = SitePeople(tmp_path / "parts", "key", part, 2)
-        people.store(people.share(SOURCES), prepare, 1, "prepare")
+        people.store(people.share(SOURCES), prepare, "prepare")
         people.end()
     assert (tmp_path / "parts/part-1-of-2").is_file()
     gather = SitePeople(tmp_path / "parts", "key")
@@ -52,7 +52,7 @@ def test_a_killed_part_goes_on_at_the_next_person_and_mends_half_a_file(tmp_path
         return prepare(name, source)
 
     with pytest.raises(KeyboardInterrupt):
-        people.store(SOURCES, killed, 1, "prepare")
+        people.store(SOURCES, killed, "prepare")
     assert done == ["sub-0", "sub-1", "sub-2"]
     path = people._path("sub-1")
     content = path.read_bytes()
@@ -63,7 +63,7 @@ def test_a_killed_part_goes_on_at_the_next_person_and_mends_half_a_file(tmp_path
         again.append(name)
         return prepare(name, source)
 
-    people.store(SOURCES, goes_on, 1, "prepare")
+    people.store(SOURCES, goes_on, "prepare")
     assert sorted(again) == ["sub-1", "sub-3", "sub-4"]
     assert same(
         everybody(SitePeople(tmp_path, "key"), pytest.fail), everybody(SitePeople())
