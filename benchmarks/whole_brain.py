@@ -241,7 +241,7 @@ def images() -> list[Path]:
     return sorted(Path("data").glob("site-*/sub-*/func/*_bold.nii.gz"))
 
 
-def incremental(name: str) -> None:
+def incremental(name: str, n_components: str = str(K)) -> None:
     """Fit scikit-learn's IncrementalPCA to cleaned runs, one after the other."""
     from sklearn.decomposition import IncrementalPCA
 
@@ -253,19 +253,19 @@ def incremental(name: str) -> None:
     site = next(iter(load_sites(chosen).values()))
     mask = nifti.read_mask(Path(chosen.space.mask))
     basis = nifti.build_basis(chosen.space, mask)
-    model = IncrementalPCA(K)
+    model = IncrementalPCA(int(n_components))
     reader = nifti.RunReader(site, chosen.space, chosen.cleaning, mask)
     for path in tqdm(images()):
         model.partial_fit(reader.features(path, basis).T)
     np.save("incremental.npy", model.components_.T)
 
 
-def multi(name: str) -> None:
+def multi(name: str, n_components: str = str(K)) -> None:
     """Fit nilearn's multi-subject PCA, the first step of its CanICA."""
     from nilearn.decomposition._multi_pca import _MultiPCA
 
     model = _MultiPCA(
-        K,
+        int(n_components),
         mask="data/mask.nii.gz",
         standardize="psc",
         detrend=True,

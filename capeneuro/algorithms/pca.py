@@ -4,7 +4,8 @@ Up to a few thousand features each site sends its second moment ``C_s = mean x x
 once, packed (svec), through the mechanism, and the aggregator keeps the top eigenpairs
 of the noisy average: one round, D (D + 1) / 2 numbers (:func:`principal_subspace`).
 For a whole brain of voxels it asks for products ``C Q`` with few directions instead,
-a few rounds of D P numbers (:func:`power_subspace`).
+a few rounds of D P numbers (:func:`power_subspace`), which without privacy are the
+blocks of a Krylov space (:func:`krylov_subspace`).
 
 Guarantee
 ---------
@@ -34,6 +35,9 @@ from capeneuro.federation.transport import Federation
 # Columns of block power iteration over K: fewer find the last directions late, more
 # carry more noise.
 OVERSAMPLING = 2
+# Least length of a direction that a product adds, as a share of the product's largest:
+# below it is the rounding of float32.
+NEW_DIRECTION = 1e-5
 # Share of a raw volume's energy that is as smooth as regions; the rest is noise of
 # single voxels. It sets the first clip alone.
 SMOOTH = 0.3
@@ -314,7 +318,6 @@ def power_subspace(
     *,
     start: PowerStart,
     n_iterations: int = 3,
-    tol: float = 1e-6,
     progress: Callable[[Iterable[int]], Iterable[int]] = iter,
 ) -> Subspace:
     """Find the directions of most energy by noisy block power iteration.
@@ -334,13 +337,11 @@ def power_subspace(
         As in :func:`principal_subspace`; the multiplier is that of one round.
     clip
         Largest norm of a unit's ``x (Q'x)'`` if Q held all energy of units scaled to
-        norm 1: 1 suits samples, some ``1 / sqrt(K)`` persons. ``inf`` for exact arms.
+        norm 1: 1 suits samples, some ``1 / sqrt(K)`` persons.
     start
         Public directions of the first round; see :func:`power_start`.
     n_iterations
         Rounds L, at least 2: energies are of the last one.
-    tol
-        Exact arms stop when the energy changes by less than this share.
     progress
         Wraps the loop over rounds, ``tqdm`` for example.
 
@@ -379,12 +380,9 @@ def power_subspace(
             break  # the rounds that were answered are enough
         Q_asked, Y = Q, released.value.reshape(D, P)
         tau, n_units = released.deviation, released.n_units
-        answers = [*answers, Y / tau] if tau else [Y]
+        answers = [*answers, Y / tau]
         Q = _left_directions(np.hstack(answers), P)
-        energy_before, energy = energy, _energy(Y, tau, share, n_components)
-        share = 1.0
-        if not tau and abs(energy - energy_before) <= tol * energy:
-            break
+        energy, share = _energy(Y, tau, share, n_components), 1.0
     # Rayleigh-Ritz by the last product, whose noise knows nothing of its own Q.
     S = Q_asked.T @ Y
     V = Q[:, :n_components].astype(np.float64)
@@ -394,6 +392,96 @@ def power_subspace(
     V = V * linalg.peak_signs(V)
     center, spectrum = _filled(center, D), np.zeros(0)
     return Subspace(values, V, norm_bound, center, spectrum, tau, n_units)
+
+
+def krylov_subspace(
+    federation: Federation,
+    mechanism: Mechanism,
+    n_components: int,
+    norm_bound: float,
+    center: np.ndarray | None = None,
+    *,
+    start: PowerStart,
+    n_iterations: int = 100,
+    tol: float = 1e-5,
+    progress: Callable[[Iterable[int]], Iterable[int]] = iter,
+) -> Subspace:
+    """Find the directions of most energy without privacy, by block Krylov iteration.
+
+    Round j asks for ``Y_j = C Q_j``, where Q_j are the directions of ``Y_{j-1}`` that
+    are in no Q before. Of the space that all Q span, ``C`` is known, so its directions
+    of most energy are: after a few rounds they are those of C, where power iteration
+    takes dozens [Musco & Musco 2015, Algorithm 2]. A round takes one pass over the
+    people and two more blocks of D P numbers in memory.
+
+    Parameters
+    ----------
+    federation, mechanism, n_components, norm_bound, center
+        As in :func:`principal_subspace`; the mechanism adds no noise.
+    start
+        Public directions of the first round; see :func:`power_start`.
+    n_iterations
+        Most rounds.
+    tol
+        The iteration stops when the energy that is still missing, as the changes of
+        the last two rounds tell, is below this share.
+    progress
+        Wraps the loop over rounds, ``tqdm`` for example.
+
+    Returns
+    -------
+    Subspace
+        In descending order of energy, signs fixed, without a spectrum.
+
+    Guarantee
+    ---------
+    None: exact products.
+    """
+    parameters = _parameters(norm_bound, np.inf, center)
+    Q, energies = start.directions, [0.0]
+    D, directions, products = len(Q), [], []
+    for j in progress(range(n_iterations)):
+        released = mechanism.answer(
+            federation, "moment_product", {"Q": Q, **parameters}, j
+        )
+        Y = released.value.reshape(Q.shape).astype("f4")
+        directions, products = [*directions, Q], [*products, Y]
+        # Rayleigh-Ritz: C as it is between all directions.
+        T = np.block([[Q_i.T @ Y_j for Y_j in products] for Q_i in directions])
+        T = (T + T.T) / 2
+        values, vectors = linalg.top_eigenpairs(T.astype("f8"), n_components)
+        energies.append(float(values.sum()))
+        if _missing_energy(energies) <= tol * energies[-1]:
+            break
+        Q = _new_directions(Y, directions)
+        if not Q.shape[1]:
+            break  # C leads to nothing that is not there
+    sizes = np.cumsum([Q_j.shape[1] for Q_j in directions])[:-1]
+    blocks = zip(directions, np.split(vectors, sizes), strict=True)
+    V = scipy.linalg.polar(sum(Q_j @ B_j for Q_j, B_j in blocks))[0]
+    V = V * linalg.peak_signs(V)
+    center = _filled(center, D)
+    return Subspace(values, V, norm_bound, center, n_units=released.n_units)
+
+
+def _missing_energy(energies: list[float]) -> float:
+    """Energy that later rounds would add, if changes go on falling by one factor."""
+    if len(energies) < 3:
+        return np.inf
+    before, last = np.diff(energies[-3:])
+    if last <= 0:  # rounding alone
+        return 0.0
+    return last**2 / (before - last) if last < before else np.inf
+
+
+def _new_directions(Y: np.ndarray, directions: list[np.ndarray]) -> np.ndarray:
+    """Directions of a product outside all before, orthonormal; float32, maybe fewer."""
+    largest = np.linalg.norm(Y, axis=0).max()
+    for _ in range(2):  # once leaves what float32 rounds
+        for Q in directions:
+            Y = Y - Q @ (Q.T @ Y)
+    Q, R, _ = scipy.linalg.qr(Y, mode="economic", pivoting=True)
+    return Q[:, np.abs(np.diag(R)) > NEW_DIRECTION * largest]
 
 
 def _left_directions(M: np.ndarray, P: int) -> np.ndarray:

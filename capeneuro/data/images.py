@@ -3,7 +3,6 @@
 Every error about a file is one line: where, which rule, the value, the remedy.
 """
 
-import gzip
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from xml.parsers.expat import ExpatError
 
 import nibabel as nib
 import numpy as np
+from isal import igzip, isal_zlib
 from nibabel.arrayproxy import ArrayProxy
 from nibabel.filebasedimages import ImageFileError
 from nibabel.openers import ImageOpener
@@ -36,6 +36,8 @@ ROUNDING = 1e-3
 # What to do where a mask is missing.
 NO_MASK = "put a mask there, or change `space.mask` in the study file"
 COMPRESSED = (".gz", ".mgz")
+# What unpacking raises of damaged data, here and in nibabel.
+UNPACKING = zlib.error, isal_zlib.error
 
 
 # --- one image -----------------------------------------------------------------------
@@ -86,7 +88,7 @@ def open_image(path: Path, *n_dimensions: int) -> nib.Nifti1Image:
         raise ConfigError(
             f"{path}: is packed in a way that nobody here can read; pack it as .gz"
         ) from None
-    except (ImageFileError, OSError, EOFError, zlib.error, ExpatError):
+    except (ImageFileError, OSError, EOFError, *UNPACKING, ExpatError):
         raise ConfigError(
             f"{path}: not a readable NIfTI image; is it cut? Copy or convert it again"
         ) from None
@@ -159,7 +161,7 @@ def _open_misnamed(path: Path) -> nib.Nifti1Image:
 def unpacked(path: Path) -> Any:
     """Open a file for its bytes, unpacked where its content is compressed."""
     if is_compressed(path):
-        return gzip.open(path, "rb")
+        return igzip.open(path, "rb")  # unpacks in half the time of gzip
     if path.suffix.lower() in COMPRESSED:
         return open(path, "rb")
     return ImageOpener(path)
@@ -283,7 +285,7 @@ def stored_values(image: nib.Nifti1Image) -> StoredValues:
             # What packs a file checks its sum at the end, which no reader of as many
             # bytes as an image has would reach.
             n_surplus = sum(map(len, iter(lambda: file.read(2**20), b"")))
-    except (OSError, EOFError, zlib.error, ValueError, MemoryError) as error:
+    except (OSError, EOFError, *UNPACKING, ValueError, MemoryError) as error:
         raise ConfigError(f"{path}: {_why_unreadable(error)}; copy it again") from None
     # Behind FreeSurfer's data lie notes of theirs.
     is_nifti = path.suffix.lower() not in (".mgz", ".mgh")
@@ -299,8 +301,8 @@ def _why_unreadable(error: Exception) -> str:
     text = str(error)
     if "CRC" in text or "length check" in text:
         return "its checksum is wrong, so some of its data are"
-    if "Not a gzipped file" in text:
-        return "behind its compressed data lies something else"
+    if "end-of-stream" in text:
+        return "data cannot be read to the end, or something else lies behind them"
     return "data cannot be read to the end"
 
 

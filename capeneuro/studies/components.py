@@ -24,6 +24,7 @@ from capeneuro.algorithms.ica import Unmixing, repeated_infomax, spatial_compone
 from capeneuro.algorithms.pca import (
     Subspace,
     from_moment,
+    krylov_subspace,
     power_start,
     power_subspace,
     released_center,
@@ -88,8 +89,6 @@ from capeneuro.studies.study_kind import StudyKind
 # Released results, under results/<study>/.
 SUBSPACE = "group_desc-pca_subspace.npz"
 UNMIXING = "group_desc-ica_unmixing.npz"
-# Rounds of power iteration without privacy, which stops when it has converged.
-MOST_EXACT = 100
 # Least weight of a person's second moment after clipping without a note at the site.
 LOW_CLIP_WEIGHT = 0.25
 
@@ -389,16 +388,19 @@ class ComponentsKind(StudyKind):
             center = released_center(federation, stages[0], bound, center_clip).value
         R, clip, arrays = study.n_components, options.clip, {}
         if is_power:
-            subspace = power_subspace(
-                federation,
-                mechanism,
-                R,
-                bound,
-                clip,
-                center,
-                start=start,
-                n_iterations=MOST_EXACT if exact else options.n_iterations,
-                progress=progress.named(f"pca {mechanism.arm}"),
+            about = federation, mechanism, R, bound
+            bar = progress.named(f"pca {mechanism.arm}")
+            subspace = (
+                krylov_subspace(*about, center, start=start, progress=bar)
+                if exact
+                else power_subspace(
+                    *about,
+                    clip,
+                    center,
+                    start=start,
+                    n_iterations=options.n_iterations,
+                    progress=bar,
+                )
             )
         else:
             moment = second_moment(federation, mechanism, bound, clip, center)

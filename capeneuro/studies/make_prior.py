@@ -2,7 +2,6 @@
 
 import hashlib
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +11,8 @@ from capeneuro.algorithms import prior as priors
 from capeneuro.algorithms.ica import infomax
 from capeneuro.algorithms.pca import (
     Subspace,
+    krylov_subspace,
     power_start,
-    power_subspace,
     principal_subspace,
 )
 from capeneuro.algorithms.prior import Prior
@@ -125,13 +124,13 @@ def make(
 def _directions(
     study: ComponentsConfig, federation: Federation, q: int, start: np.ndarray | None
 ) -> Subspace:
-    """Find the q first directions of public people; by power iteration from a start."""
+    """Find the q first directions of public people; by Krylov iteration from a start."""
     mechanism = mechanism_of(study, "pca", reference=True)
-    find = principal_subspace
-    if start is not None:
-        rounds, bar = components.MOST_EXACT, progress.named("directions")
-        find = partial(power_subspace, start=start, n_iterations=rounds, progress=bar)
-    return find(federation, mechanism, q, study.pca.norm_bound, np.inf, None)
+    bound = study.pca.norm_bound
+    if start is None:
+        return principal_subspace(federation, mechanism, q, bound, np.inf)
+    bar = progress.named("directions")
+    return krylov_subspace(federation, mechanism, q, bound, start=start, progress=bar)
 
 
 def _prior_of_people(study: ComponentsConfig, sites: Sites, U: np.ndarray) -> Prior:

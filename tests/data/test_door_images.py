@@ -285,7 +285,7 @@ NO_PLACE = "does not say where it lies, its sform_code and qform_code are 0"
         ),
         pytest.param(
             lambda p: lines(p, b"<html>"),
-            "behind its compressed data lies something else",
+            "something else lies behind them",
             {},
             {},
             id="C30-behind",
