@@ -124,7 +124,7 @@ def make(
 def _directions(
     study: ComponentsConfig, federation: Federation, q: int, start: np.ndarray | None
 ) -> Subspace:
-    """Find the q first directions of public people; by Krylov iteration from a start."""
+    """Find the q first directions of public people."""
     mechanism = mechanism_of(study, "pca", reference=True)
     bound = study.pca.norm_bound
     if start is None:
