@@ -46,7 +46,7 @@ LIBRARIES = {
     "persons": {"scipy"},
     "site_data": set(),
     "algorithms": {"scipy"},
-    "data": {"mne", "nibabel", "nilearn", "pandas", "pyxdf", "scipy"},
+    "data": {"isal", "mne", "nibabel", "nilearn", "pandas", "pyxdf", "scipy"},
     "config": {"platformdirs", "pydantic", "pydantic_core", "yaml"},
     "federation": {"cryptography", "pydantic", "scipy"},
     "privacy": {"cryptography", "opendp", "scipy"},
@@ -59,6 +59,7 @@ ALONE = {
     "psutil": {"flare/daemon"},
     "mne": {"data/recordings", "report/scalps"},
     "pyxdf": {"data/recordings"},
+    "isal": {"data/images"},
     "nibabel": {"data/cifti", "data/images", "data/nifti", "report/slices"},
     "nilearn": {
         "data/images",

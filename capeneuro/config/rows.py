@@ -296,7 +296,8 @@ class RowStudy(StudyConfig):
     rows: RowsOptions
     names: tuple[Atlas, ...] = ()
     """Public atlases and templates by whose names maps are called: the region or map
-    that each is most like, and the region of its peak."""
+    that each is most like, and the region of its peak. Features of images are called
+    after the regions of the first atlas."""
     data: (
         Annotated[SimulatedRows | SimulatedRecordings, Field(discriminator="kind")]
         | None

@@ -1,5 +1,6 @@
-"""Public regions and maps by whose names components are called."""
+"""Public regions and maps by whose names components and features are called."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -8,6 +9,8 @@ import numpy as np
 from capeneuro.config.errors import ConfigError, repeated, some
 from capeneuro.config.sections import Atlas
 from capeneuro.data import nifti
+from capeneuro.data.basis import Basis
+from capeneuro.data.images import is_placed
 from capeneuro.data.tables import as_whole_number, check_columns, open_texts
 
 
@@ -46,6 +49,50 @@ def read(atlas: Atlas, mask: Any) -> Regions:
     if not maps.size or not maps.any():
         raise ConfigError(f"{atlas.file}: nothing of it lies in the study's mask")
     return Regions(named, maps.astype(np.float32), are_labels)
+
+
+def feature_names(
+    kind: str, mask: Any, basis: Basis, atlases: Sequence[Atlas]
+) -> list[str]:
+    """Names of features of images: number, region, and position in space [mm].
+
+    For example ``grid 27 Precuneus (-4 -58 32)``. The position is that of the feature's
+    voxel nearest to its middle, or of a map's largest weight; the region is that of the
+    first atlas there.
+
+    Parameters
+    ----------
+    kind
+        What features are, as `space.basis` says.
+    mask
+        The study's mask; one that does not say where it lies gives no positions.
+    basis
+        Features of its voxels.
+    atlases
+        Atlases that the study names; maps of templates have no regions.
+    """
+    names = [f"{kind} {k + 1}" for k in range(basis.n_features)]
+    if not is_placed(mask):
+        return names
+    voxels = np.argwhere(np.asarray(mask.dataobj) > 0)
+    positions = voxels @ mask.affine[:3, :3].T + mask.affine[:3, 3]
+    regions = next((r for a in atlases if (r := read(a, mask)).are_labels), None)
+    weights = abs(basis.synthesis).tocsc()
+    for k, name in enumerate(names):
+        inside = slice(weights.indptr[k], weights.indptr[k + 1])
+        indices, w = weights.indices[inside], weights.data[inside]
+        if not indices.size:
+            continue
+        middle = np.average(positions[indices], axis=0, weights=w)
+        distances = np.linalg.norm(positions[indices] - middle, axis=1)
+        is_mean = np.ptp(w) == 0
+        voxel = indices[np.argmin(distances) if is_mean else np.argmax(w)]
+        region = ""
+        if regions is not None and regions.maps[voxel].any():
+            region = regions.names[int(np.argmax(regions.maps[voxel]))] + " "
+        x, y, z = np.rint(positions[voxel]).astype(int)
+        names[k] = f"{name} {region}({x} {y} {z})"
+    return names
 
 
 def region_names(path: Path) -> dict[int, str]:

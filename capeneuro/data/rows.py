@@ -19,6 +19,7 @@ from capeneuro.config.site import ImageTable, SiteConfig
 from capeneuro.data import beside, derivatives, eeg, measures, nifti, recordings
 from capeneuro.data.basis import Basis
 from capeneuro.data.inventory import Inventory, named, of_rows
+from capeneuro.data.labels import feature_names
 from capeneuro.data.people_tables import (
     check_codes,
     inventory_of_maps,
@@ -129,7 +130,7 @@ def open_rows(study: RowStudy) -> Shape:
         names, bounds = _features(options.features.features, study.feature_columns)
     elif study.has_maps:
         mask, basis = _space(study)
-        names = [f"{study.space.basis} {i + 1}" for i in range(basis.n_features)]
+        names = feature_names(study.space.basis, mask, basis, study.names)
         bounds = [options.features.bounds] * len(names)
     elif study.has_eeg:
         eeg.positions(options.features)  # what cannot be drawn shall be known at once
