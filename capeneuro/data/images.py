@@ -3,6 +3,7 @@
 Every error about a file is one line: where, which rule, the value, the remedy.
 """
 
+import gzip
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -36,7 +37,7 @@ ROUNDING = 1e-3
 # What to do where a mask is missing.
 NO_MASK = "put a mask there, or change `space.mask` in the study file"
 COMPRESSED = (".gz", ".mgz")
-# What unpacking raises of damaged data, here and in nibabel.
+# What unpacking raises of damaged data.
 UNPACKING = zlib.error, isal_zlib.error
 
 
@@ -88,7 +89,7 @@ def open_image(path: Path, *n_dimensions: int) -> nib.Nifti1Image:
         raise ConfigError(
             f"{path}: is packed in a way that nobody here can read; pack it as .gz"
         ) from None
-    except (ImageFileError, OSError, EOFError, *UNPACKING, ExpatError):
+    except (ImageFileError, OSError, EOFError, zlib.error, ExpatError):
         raise ConfigError(
             f"{path}: not a readable NIfTI image; is it cut? Copy or convert it again"
         ) from None
@@ -158,10 +159,10 @@ def _open_misnamed(path: Path) -> nib.Nifti1Image:
     return kind(ArrayProxy(str(path), header), affine, header, file_map=file_map)
 
 
-def unpacked(path: Path) -> Any:
+def unpacked(path: Path, unpack: Callable[..., Any] = gzip.open) -> Any:
     """Open a file for its bytes, unpacked where its content is compressed."""
     if is_compressed(path):
-        return igzip.open(path, "rb")  # unpacks in half the time of gzip
+        return unpack(path, "rb")
     if path.suffix.lower() in COMPRESSED:
         return open(path, "rb")
     return ImageOpener(path)
@@ -276,17 +277,15 @@ def stored_values(image: nib.Nifti1Image) -> StoredValues:
     if not nib.is_proxy(proxy):
         return StoredValues(np.asanyarray(proxy), 1.0, 0.0)
     path = check_file(image.file_map["image"].filename)
-    n_bytes = int(np.prod(proxy.shape, dtype=object)) * proxy.dtype.itemsize
-    try:
-        with unpacked(path) as file:
-            shape, dtype = proxy.shape, proxy.dtype
-            values = array_from_file(shape, dtype, file, proxy.offset, order="F")
-            file.seek(proxy.offset + n_bytes)
-            # What packs a file checks its sum at the end, which no reader of as many
-            # bytes as an image has would reach.
-            n_surplus = sum(map(len, iter(lambda: file.read(2**20), b"")))
-    except (OSError, EOFError, *UNPACKING, ValueError, MemoryError) as error:
-        raise ConfigError(f"{path}: {_why_unreadable(error)}; copy it again") from None
+    # Twice as fast; of a file that it cannot read, gzip tells what is wrong.
+    for unpack in (igzip.open, gzip.open):
+        try:
+            values, n_surplus = _read_numbers(path, proxy, unpack)
+            break
+        except (OSError, EOFError, *UNPACKING, ValueError, MemoryError) as error:
+            why = _why_unreadable(error)
+    else:
+        raise ConfigError(f"{path}: {why}; copy it again")
     # Behind FreeSurfer's data lie notes of theirs.
     is_nifti = path.suffix.lower() not in (".mgz", ".mgh")
     if is_nifti and n_surplus >= np.prod(proxy.shape[:3]) * proxy.dtype.itemsize:
@@ -297,12 +296,26 @@ def stored_values(image: nib.Nifti1Image) -> StoredValues:
     return StoredValues(values, float(proxy.slope), float(proxy.inter))
 
 
+def _read_numbers(
+    path: Path, proxy: ArrayProxy, unpack: Callable[..., Any]
+) -> tuple[np.ndarray, int]:
+    """Read an image's numbers, and count the bytes behind them."""
+    n_bytes = int(np.prod(proxy.shape, dtype=object)) * proxy.dtype.itemsize
+    with unpacked(path, unpack) as file:
+        shape, dtype = proxy.shape, proxy.dtype
+        values = array_from_file(shape, dtype, file, proxy.offset, order="F")
+        file.seek(proxy.offset + n_bytes)
+        # What packs a file checks its sum at the end, which no reader of as many
+        # bytes as an image has would reach.
+        return values, sum(map(len, iter(lambda: file.read(2**20), b"")))
+
+
 def _why_unreadable(error: Exception) -> str:
     text = str(error)
     if "CRC" in text or "length check" in text:
         return "its checksum is wrong, so some of its data are"
-    if "end-of-stream" in text:
-        return "data cannot be read to the end, or something else lies behind them"
+    if "Not a gzipped file" in text:
+        return "behind its compressed data lies something else"
     return "data cannot be read to the end"
 
 

@@ -285,7 +285,7 @@ NO_PLACE = "does not say where it lies, its sform_code and qform_code are 0"
         ),
         pytest.param(
             lambda p: lines(p, b"<html>"),
-            "something else lies behind them",
+            "behind its compressed data lies something else",
             {},
             {},
             id="C30-behind",
