@@ -26,10 +26,18 @@ from pathlib import Path
 
 import nibabel as nib
 import numpy as np
-import yaml
 from tqdm import tqdm
 
-from benchmarks.whole_brain import SITES, head, prepared, row, run, step, subspace
+from benchmarks.whole_brain import (
+    SITES,
+    head,
+    prepared,
+    row,
+    run,
+    step,
+    subspace,
+    write_study,
+)
 from capeneuro.data import files, nifti
 
 PARTS = ("voxels", "peers", "template")
@@ -94,41 +102,41 @@ def write_person(folder: Path, n_volumes: int, site: str, i: int) -> None:
 
 
 def simulated(folder: Path, n_people: int, n_volumes: int) -> None:
-    """Write a folder's people, whoever of them is not there."""
+    """Simulate the people of a folder, but those who are there already."""
     (folder / "data").mkdir(parents=True, exist_ok=True)
     nib.save(nifti.cropped_brain(3.0), folder / "data" / "mask.nii.gz")
     np.save(folder / "maps.npy", maps(N_MAPS))
     with ProcessPoolExecutor(2) as pool:
         for site in SITES:
             write = partial(write_person, folder, n_volumes, site)
-            each = range(n_people // len(SITES))
-            list(tqdm(pool.map(write, each), total=len(each), desc=f"simulate {site}"))
+            people = range(n_people // len(SITES))
+            list(
+                tqdm(
+                    pool.map(write, people), total=len(people), desc=f"simulate {site}"
+                )
+            )
 
 
-def write_study(folder: Path, name: str, **sections: dict) -> None:
-    """Write the files of a study of a folder's people."""
-    content = {
+def pca_study(name: str, **sections: dict) -> dict:
+    """Content of the file of a study of PCA of voxels, some sections changed."""
+    return {
         "study": name,
         "sites": [f"config/{name}/{site}.yaml" for site in SITES],
         "space": {"mask": "data/mask.nii.gz", "basis": "voxels"},
         "cleaning": {"standardize": "psc"},
         "n_components": K,
         "arm": "cape",
-        "budget": {"epsilon": 2.0, "delta": 1e-5, "unit": "sample"},
+        "budget": {
+            "epsilon": 2.0,
+            "delta": 1e-5,
+            "unit": "sample",
+            "relation": "replace-one",
+        },
+        "accept": [{"rule": "noise", "reason": "what it costs is measured"}],
         "pca": {"norm_bound": NORM_BOUND, "method": "power", "start_grid": 6},
         "ica": {"independence": "spatial", "clip": 1.0},  # PCA has the whole budget
+        **sections,
     }
-    content["budget"]["relation"] = "replace-one"
-    content["accept"] = [{"rule": "noise", "reason": "what it costs is measured"}]
-    content |= sections
-    (folder / "config" / name).mkdir(parents=True, exist_ok=True)
-    for site in SITES:
-        own = {"name": site, "images": f"data/{site}", "data": "simulated"}
-        own |= {"epsilon": 1e6, "delta": 1e-5, "unit": "sample"}
-        own["ledger"] = f"ledgers/{name}/{site}"
-        path = folder / "config" / name / f"{site}.yaml"
-        path.write_text(yaml.safe_dump(own))
-    (folder / "config" / f"{name}.yaml").write_text(yaml.safe_dump(content))
 
 
 def cells(cost: Sequence[float], reading: Sequence[float]) -> list[str]:
@@ -157,22 +165,22 @@ def voxels(folder: Path, n_people: int) -> None:
     The files are deleted once they are read.
     """
     simulated(folder, n_people, N_VOLUMES)
-    write_study(folder, "whole")
+    write_study(folder, "whole", pca_study("whole"))
     print(f"\n{n_people} people, files of {size(folder / 'data'):.1f} GB")
     reading = read(folder)
-    ready = prepared(folder, "whole")
-    kept = size(folder / "private")
-    found = step(folder, "whole", "pca", "--threads", "2", "--reference")
-    noisy = step(folder, "whole", "pca", "--threads", "2")
+    preparing = prepared(folder, "whole")
+    features_size = size(folder / "private")
+    exact_pca = step(folder, "whole", "pca", "--threads", "2", "--reference")
+    private_pca = step(folder, "whole", "pca", "--threads", "2")
     record = folder / "results/whole/reference/privacy.json"
     rounds = len(json.loads(record.read_text())["releases"])
-    whole = np.array([*(ready + found)[:2], max(ready[2], found[2])])
+    total = np.array([*(preparing + exact_pca)[:2], max(preparing[2], exact_pca[2])])
     head("step", "s", "processor s", "over reading", "peak GiB")
     row("reading all files once", *cells(reading, reading))
-    row(f"prepare, keeps {kept:.1f} GB", *cells(ready, reading))
-    row(f"pca without privacy, {rounds} rounds", *cells(found, reading))
-    row("both", *cells(whole, reading))
-    row("pca, epsilon 2, 3 rounds", *cells(noisy, reading))
+    row(f"prepare, keeps {features_size:.1f} GB", *cells(preparing, reading))
+    row(f"pca without privacy, {rounds} rounds", *cells(exact_pca, reading))
+    row("both", *cells(total, reading))
+    row("pca, epsilon 2, 3 rounds", *cells(private_pca, reading))
     V = subspace(folder, "whole/reference")
     values, error = residual(folder, "whole", V)
     print(
@@ -205,24 +213,25 @@ def peers(base: Path) -> None:
     """Print the cost and the energy of ours, of peers, and of exact eigenvectors."""
     folder = base / "peers"
     simulated(folder, N_PEERS, N_VOLUMES)
-    write_study(folder, "private")
+    write_study(folder, "private", pca_study("private"))
     reading = read(folder)
-    ready = prepared(folder, "private")
-    found = step(folder, "private", "pca", "--threads", "2", "--reference")
-    ours = np.array([*(ready + found)[:2], max(ready[2], found[2])])
+    preparing = prepared(folder, "private")
+    pca = step(folder, "private", "pca", "--threads", "2", "--reference")
+    total = np.array([*(preparing + pca)[:2], max(preparing[2], pca[2])])
+    costs, directions = {"ours": total}, {}
+    child = ["-m", "benchmarks.whole_brain", "--child"]
     names = {"incremental": "scikit-learn IncrementalPCA, a person a batch"}
     names["multi"] = "nilearn multi-subject PCA"
-    costs, child = {"ours": ours}, ["-m", "benchmarks.whole_brain", "--child"]
-    for name, what in names.items():
-        costs[what] = run(folder, [*child, name, "private", str(K)])
-    found = {"ours": subspace(folder, "private/reference")}
-    found |= {what: np.load(folder / f"{name}.npy") for name, what in names.items()}
+    for name, title in names.items():
+        costs[title] = run(folder, [*child, name, "private", str(K)])
+        directions[title] = np.load(folder / f"{name}.npy")
+    directions["ours"] = subspace(folder, "private/reference")
     # Last: a process that is started counts what this one held at that time as its own.
     best = energy(folder, exact(folder))
     head(f"{N_PEERS} people", "s", "processor s", "over reading", "peak GiB", "energy")
-    for what, cost in costs.items():
-        share = energy(folder, found[what]) / best
-        row(what, *cells(cost, reading), f"{share:.6f}")
+    for title, cost in costs.items():
+        share = energy(folder, directions[title]) / best
+        row(title, *cells(cost, reading), f"{share:.6f}")
 
 
 def features(folder: Path) -> np.ndarray:
@@ -248,7 +257,7 @@ def energy(folder: Path, V: np.ndarray) -> float:
 
 def template(base: Path) -> None:
     """Print the cost of `prepare` of a template study against the number of people."""
-    found = []
+    costs = []
     head("people", "reading, s", "prepare, s", "over reading", "peak GiB", "kept, kB")
     for n_people in (12, 40, 120):
         folder = base / f"template-{n_people}"
@@ -260,16 +269,17 @@ def template(base: Path) -> None:
         space = {"mask": "data/mask.nii.gz", "basis": "template"}
         space["basis_file"] = "template.nii.gz"
         moment = {"norm_bound": NORM_BOUND, "method": "moment"}
-        write_study(folder, "maps", space=space, pca=moment, n_components=20)
+        content = pca_study("maps", space=space, pca=moment, n_components=20)
+        write_study(folder, "maps", content)
         reading = read(folder)
-        ready = prepared(folder, "maps")
+        preparing = prepared(folder, "maps")
         features = [folder / "private" / s / "maps/projected.npz" for s in SITES]
-        kept = sum(path.stat().st_size for path in features) / n_people / 1e3
-        _, processor, ratios, peak = cells(ready, reading)
-        row(n_people, f"{reading[1]:.1f}", processor, ratios, peak, f"{kept:.0f}")
-        found.append((n_people, ready[1], reading[1]))
+        kilobytes = sum(path.stat().st_size for path in features) / n_people / 1e3
+        _, processor, ratios, peak = cells(preparing, reading)
+        row(n_people, f"{reading[1]:.1f}", processor, ratios, peak, f"{kilobytes:.0f}")
+        costs.append((n_people, preparing[1], reading[1]))
         shutil.rmtree(folder)
-    (n, ours, bare), (n_2, ours_2, bare_2) = found[-2:]
+    (n, ours, bare), (n_2, ours_2, bare_2) = costs[-2:]
     ours, bare = (ours_2 - ours) / (n_2 - n), (bare_2 - bare) / (n_2 - n)
     # The start of four processes weighs on few people.
     print(f"a person more: {ours:.2f} s of a processor, reading bare {bare:.2f}")

@@ -97,6 +97,14 @@ def study(base: Path, name: str, voxel: int = VOXEL, **changes: dict) -> Path:
     content["budget"]["relation"] = "replace-one"
     for section, keys in changes.items():
         content[section] = content[section] | keys
+    write_study(folder, name, content)
+    if not (folder / "data" / "mask.nii.gz").exists():  # what is written last
+        run(folder, ["-m", "sim", f"config/{name}.yaml"])
+    return folder
+
+
+def write_study(folder: Path, name: str, content: dict) -> None:
+    """Write the file of a study of simulated people, and those of its sites."""
     (folder / "config" / name).mkdir(parents=True, exist_ok=True)
     for site in SITES:
         own = {"name": site, "images": f"data/{site}", "data": "simulated"}
@@ -105,9 +113,6 @@ def study(base: Path, name: str, voxel: int = VOXEL, **changes: dict) -> Path:
         path = folder / "config" / name / f"{site}.yaml"
         path.write_text(yaml.safe_dump(own))
     (folder / "config" / f"{name}.yaml").write_text(yaml.safe_dump(content))
-    if not (folder / "data" / "mask.nii.gz").exists():  # what is written last
-        run(folder, ["-m", "sim", f"config/{name}.yaml"])
-    return folder
 
 
 def run(folder: Path, arguments: Sequence[str], n_threads: int = THREADS) -> np.ndarray:

@@ -334,7 +334,8 @@ def power_subspace(
     Parameters
     ----------
     federation, mechanism, n_components, norm_bound, center
-        As in :func:`principal_subspace`; the multiplier is that of one round.
+        As in :func:`principal_subspace`; the multiplier is that of one round, and above
+        0: without noise take :func:`krylov_subspace`.
     clip
         Largest norm of a unit's ``x (Q'x)'`` if Q held all energy of units scaled to
         norm 1: 1 suits samples, some ``1 / sqrt(K)`` persons.
@@ -410,23 +411,19 @@ def krylov_subspace(
 
     Round j asks for ``Y_j = C Q_j``, where Q_j are the directions of ``Y_{j-1}`` that
     are in no Q before. Of the space that all Q span, ``C`` is known, so its directions
-    of most energy are: after a few rounds they are those of C, where power iteration
-    takes dozens [Musco & Musco 2015, Algorithm 2]. A round takes one pass over the
-    people and two more blocks of D P numbers in memory.
+    of most energy are, and become those of C in fewer rounds than by power iteration
+    [Musco & Musco 2015, Algorithm 2]. A round takes one pass over the people and two
+    more blocks of D P numbers in memory.
 
     Parameters
     ----------
-    federation, mechanism, n_components, norm_bound, center
-        As in :func:`principal_subspace`; the mechanism adds no noise.
-    start
-        Public directions of the first round; see :func:`power_start`.
+    federation, mechanism, n_components, norm_bound, center, start, progress
+        As in :func:`power_subspace`; the mechanism adds no noise.
     n_iterations
         Most rounds.
     tol
         The iteration stops when the energy that is still missing, as the changes of
         the last two rounds tell, is below this share.
-    progress
-        Wraps the loop over rounds, ``tqdm`` for example.
 
     Returns
     -------
@@ -438,8 +435,7 @@ def krylov_subspace(
     None: exact products.
     """
     parameters = _parameters(norm_bound, np.inf, center)
-    Q, energies = start.directions, [0.0]
-    D, directions, products = len(Q), [], []
+    Q, directions, products, energies = start.directions, [], [], []
     for j in progress(range(n_iterations)):
         released = mechanism.answer(
             federation, "moment_product", {"Q": Q, **parameters}, j
@@ -460,13 +456,13 @@ def krylov_subspace(
     blocks = zip(directions, np.split(vectors, sizes), strict=True)
     V = scipy.linalg.polar(sum(Q_j @ B_j for Q_j, B_j in blocks))[0]
     V = V * linalg.peak_signs(V)
-    center = _filled(center, D)
+    center = _filled(center, len(V))
     return Subspace(values, V, norm_bound, center, n_units=released.n_units)
 
 
 def _missing_energy(energies: list[float]) -> float:
     """Energy that later rounds would add, if changes go on falling by one factor."""
-    if len(energies) < 3:
+    if len(energies) < 3:  # one change tells no factor
         return np.inf
     before, last = np.diff(energies[-3:])
     if last <= 0:  # rounding alone
@@ -475,7 +471,7 @@ def _missing_energy(energies: list[float]) -> float:
 
 
 def _new_directions(Y: np.ndarray, directions: list[np.ndarray]) -> np.ndarray:
-    """Directions of a product outside all before, orthonormal; float32, maybe fewer."""
+    """Orthonormal directions of a product that no block before has; maybe fewer."""
     largest = np.linalg.norm(Y, axis=0).max()
     for _ in range(2):  # once leaves what float32 rounds
         for Q in directions:

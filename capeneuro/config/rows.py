@@ -297,7 +297,7 @@ class RowStudy(StudyConfig):
     names: tuple[Atlas, ...] = ()
     """Public atlases and templates by whose names maps are called: the region or map
     that each is most like, and the region of its peak. Features of images are called
-    after the regions of the first atlas."""
+    after the regions of the first atlas that has labelled ones."""
     data: (
         Annotated[SimulatedRows | SimulatedRecordings, Field(discriminator="kind")]
         | None

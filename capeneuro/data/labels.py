@@ -57,8 +57,8 @@ def feature_names(
     """Names of features of images: number, region, and position in space [mm].
 
     For example ``grid 27 Precuneus (-4 -58 32)``. The position is that of the feature's
-    voxel nearest to its middle, or of a map's largest weight; the region is that of the
-    first atlas there.
+    voxel nearest to its middle, or of a map's largest weight; the region is the one
+    that this voxel lies in, if any.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def feature_names(
     basis
         Features of its voxels.
     atlases
-        Atlases that the study names; maps of templates have no regions.
+        Atlases that the study names. The first of labelled regions counts.
     """
     names = [f"{kind} {k + 1}" for k in range(basis.n_features)]
     if not is_placed(mask):

@@ -387,20 +387,22 @@ class ComponentsKind(StudyKind):
             center_clip = options.clip**0.5
             center = released_center(federation, stages[0], bound, center_clip).value
         R, clip, arrays = study.n_components, options.clip, {}
-        if is_power:
-            about = federation, mechanism, R, bound
-            bar = progress.named(f"pca {mechanism.arm}")
-            subspace = (
-                krylov_subspace(*about, center, start=start, progress=bar)
-                if exact
-                else power_subspace(
-                    *about,
-                    clip,
-                    center,
-                    start=start,
-                    n_iterations=options.n_iterations,
-                    progress=bar,
-                )
+        bar = progress.named(f"pca {mechanism.arm}")
+        if is_power and exact:
+            subspace = krylov_subspace(
+                federation, mechanism, R, bound, center, start=start, progress=bar
+            )
+        elif is_power:
+            subspace = power_subspace(
+                federation,
+                mechanism,
+                R,
+                bound,
+                clip,
+                center,
+                start=start,
+                n_iterations=options.n_iterations,
+                progress=bar,
             )
         else:
             moment = second_moment(federation, mechanism, bound, clip, center)

@@ -6,6 +6,7 @@ from subspaces import pooled_moment, spiked
 from capeneuro import linalg
 from capeneuro.algorithms import metrics
 from capeneuro.algorithms.pca import (
+    PowerStart,
     Subspace,
     krylov_subspace,
     power_start,
@@ -120,7 +121,7 @@ def test_a_released_center_is_subtracted_before_the_moment(sites):
 # --- power iteration -----------------------------------------------------------------
 
 
-def test_exact_power_iteration_finds_the_eigenpairs(rng):
+def test_krylov_iteration_finds_the_eigenpairs(rng):
     sites = spiked(rng)
     C = pooled_moment(sites, 1.0)
     mechanism = make_mechanism("non-private", unit="sample")
@@ -134,6 +135,18 @@ def test_exact_power_iteration_finds_the_eigenpairs(rng):
     np.testing.assert_allclose(
         found.eigenvectors.T @ found.eigenvectors, np.eye(5), atol=1e-6
     )
+
+
+def test_krylov_iteration_does_not_stop_where_one_round_adds_little(rng):
+    """From directions that nearly hold all, the second round says nothing of others."""
+    sites = spiked(rng)
+    values, vectors = linalg.top_eigenpairs(pooled_moment(sites, 1.0), 5)
+    near = vectors + 0.003 * rng.standard_normal(vectors.shape)
+    start = PowerStart(np.linalg.qr(near)[0].astype("f4"), 1.0, 1.0)
+    mechanism = make_mechanism("non-private", unit="sample")
+    found = krylov_subspace(in_process(sites), mechanism, 5, 1.0, start=start)
+    assert len(mechanism.releases) >= 3
+    assert found.eigenvalues.sum() == pytest.approx(values.sum(), rel=1e-5)
 
 
 def power(sites, multiplier, n_iterations, unit="sample", clip=1.5, **options):
