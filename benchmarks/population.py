@@ -74,8 +74,12 @@ def maps(n_maps: int) -> np.ndarray:
     inside = np.argwhere(np.asarray(mask.dataobj) > 0)
     rng = np.random.default_rng(0)
     centers = inside[rng.choice(len(inside), n_maps)]
-    squares = np.square(inside[:, None] - centers[None]).sum(axis=2)
-    return np.exp(-squares / (2 * rng.uniform(2, 4, n_maps) ** 2)).astype("f4")
+    widths, M = rng.uniform(2, 4, n_maps), np.zeros((len(inside), n_maps), "f4")
+    # One by one: a process that is started counts what this one held as its own.
+    for k in range(n_maps):
+        squares = np.square(inside - centers[k]).sum(axis=1)
+        M[:, k] = np.exp(-squares / (2 * widths[k] ** 2))
+    return M
 
 
 def write_person(folder: Path, n_volumes: int, site: str, i: int) -> None:
