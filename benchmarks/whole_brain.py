@@ -83,6 +83,7 @@ def study(base: Path, name: str, voxel: int = VOXEL, **changes: dict) -> Path:
         "n_components": K,
         "arm": "cape",
         "budget": {"epsilon": 2.0, "delta": 1e-5, "unit": "sample"},
+        "accept": [{"rule": "noise", "reason": "what it costs is measured"}],
         "pca": {"norm_bound": bound, "method": "power", "start_grid": EDGE // voxel},
         # PCA then has the whole budget.
         "ica": {"independence": "spatial", "clip": 1.0},
