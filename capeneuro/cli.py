@@ -1062,9 +1062,16 @@ def audit(options: argparse.Namespace) -> int:
         "party": options.party,
         "progress": progress.named("transcripts"),
     }
-    if unknown := set(settings["arms"]) - set(canaries.ARMS):
-        arms = ", ".join(canaries.ARMS)
-        raise ConfigError(f"--arms: must be of {arms}, got {', '.join(unknown)}")
+    every = ",".join(canaries.CANARIES)
+    queries = (options.queries or every).split(",")
+    for key, asked, known in (
+        ("arms", settings["arms"], canaries.ARMS),
+        ("queries", queries, canaries.CANARIES),
+    ):
+        if unknown := set(asked) - set(known):
+            raise ConfigError(
+                f"--{key}: must be of {', '.join(known)}, got {', '.join(unknown)}"
+            )
     if not 0 <= options.colluding < options.sites:
         raise ConfigError(
             f"--colluding: must be below --sites {options.sites}, got "
@@ -1076,8 +1083,8 @@ def audit(options: argparse.Namespace) -> int:
     names = ["arm", "query", "canary", "mu", "shown", "epsilon", "shown", "noise"]
     print(" ".join(map(format, names, widths)), "verdict", sep="  ")
     all_hold = True
-    rows = canaries.audit(**settings)
-    if options.unit == "subject":  # as later stages need
+    rows = canaries.audit(queries=queries, **settings)
+    if options.unit == "subject" and not options.queries:  # as later stages need
         rows = chain(rows, two_stages.rows(**settings))
     for f in rows:
         numbers = [f.mu, f.mu_lower, f.epsilon, f.epsilon_lower, f.deviation]
@@ -1111,6 +1118,7 @@ def _audit_arguments(command: argparse.ArgumentParser) -> None:
     from capeneuro.privacy import parties
 
     command.add_argument("--arms", default="cape", help="some, with commas between")
+    command.add_argument("--queries", help="some; by default all, and two stages")
     command.add_argument("--study", type=Path, help="a prepared study, in one run")
     command.add_argument("--canaries", type=int, default=200, help="with --study")
     command.add_argument(

@@ -87,7 +87,10 @@ def write(figure: grid.Figure) -> list[Path]:
     paths = [figure.folder / f"{figure.figure}.{kind}" for kind in ("png", "svg")]
     for path in paths:
         with files.atomic(path) as part:
-            picture.savefig(part, dpi=150, metadata=METADATA[path.suffix])
+            # Names of rows of images would be cut.
+            bounds = "tight" if plot.image else None
+            about = {"metadata": METADATA[path.suffix], "bbox_inches": bounds}
+            picture.savefig(part, dpi=150, **about)
     return paths
 
 
@@ -256,8 +259,9 @@ def images(means: Any, plot: Any, title: str = "") -> Figure:
     """
     means = means[means["score"] == plot.y]
     down, across = (list(means[c].unique()) for c in (plot.rows, plot.columns))
-    size = (1.3 + 1.15 * len(across), 0.4 + 1.15 * len(down))
-    figure, axes = plt.subplots(len(down), len(across), figsize=size, squeeze=False)
+    size = (2 + 1.15 * len(across), 0.6 + 1.15 * len(down))
+    about = {"figsize": size, "squeeze": False, "layout": "constrained"}
+    figure, axes = plt.subplots(len(down), len(across), **about)
     for i, j in np.ndindex(axes.shape):
         panel = _matching(means, {plot.rows: down[i], plot.columns: across[j]})
         image = panel.pivot(index=plot.image, columns=plot.x, values="mean")
@@ -265,7 +269,8 @@ def images(means: Any, plot: Any, title: str = "") -> Figure:
         axes[i, j].set(xticks=[], yticks=[])
         axes[i, j].spines[:].set_visible(False)
         if i == 0:
-            axes[i, j].set_title(textwrap.fill(str(across[j]), 14), fontsize=7)
+            named = f"{plot.labels.get(plot.columns, '')} {across[j]}".strip()
+            axes[i, j].set_title(textwrap.fill(named, 14), fontsize=7)
         if j == 0:
             label = textwrap.fill(plot.labels.get(down[i], str(down[i])), 16)
             axes[i, j].set_ylabel(
@@ -300,7 +305,7 @@ def _scales(axis: Axes, plot: Any, at: Sequence[Any]) -> None:
             axis.yaxis.set_major_formatter(plain)
         axis.yaxis.set_minor_locator(NullLocator())
     else:
-        axis.set_ylim(0, None)
+        axis.set_ylim(min(0, axis.get_ylim()[0]), None)
     if not isinstance(at[0], str):
         if len(at) <= MOST_TICKS:
             axis.xaxis.set_major_locator(FixedLocator(_apart(at, "x" in plot.log)))

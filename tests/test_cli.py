@@ -943,14 +943,17 @@ def test_audit_says_row_by_row_that_it_holds(capsys, tmp_path, monkeypatch):
 def test_audit_ends_badly_where_a_row_does(capsys, monkeypatch):
     half = noise.standard_normal
     monkeypatch.setattr(noise, "standard_normal", lambda size: half(size) / 2)
-    one = {"queries": ["mean"], "canaries": ["constant"], "mus": [1.0]}
+    one = {"canaries": ["constant"], "mus": [1.0]}
     monkeypatch.setattr(canaries, "audit", partial(canaries.audit, **one))
-    assert command("audit", "--arms", "local", "--pairs", "100") == 1
-    assert "WRONG ANSWER" in capsys.readouterr().out
+    asked = ("--arms", "local", "--queries", "mean", "--pairs", "100")
+    assert command("audit", *asked) == 1
+    said = capsys.readouterr().out
+    assert said.count("\n") == 2 and "WRONG ANSWER" in said
 
 
 @pytest.mark.parametrize(
-    ("option", "value"), [("--arms", "cap"), ("--pairs", "9"), ("--colluding", "3")]
+    ("option", "value"),
+    [("--arms", "cap"), ("--queries", "means"), ("--pairs", "9"), ("--colluding", "3")],
 )
 def test_audit_refuses_what_it_cannot_attack(
     capsys, tmp_path, monkeypatch, option, value
