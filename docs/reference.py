@@ -1,4 +1,4 @@
-"""Pages of the reference, written from the code: the command line, and every key.
+"""Pages that are written from others: the command line, every key, and every figure.
 
 The site's build (`conf.py`) calls `write`; the pages are not kept in the repository.
 """
@@ -32,6 +32,12 @@ Every key, with its form, its default and its meaning, as `capeneuro explain KEY
 it. `capeneuro init` writes those that must be decided. Units stand in brackets, such as
 [mm]. Unknown keys are errors that name the nearest known one. Paths are relative to the
 folder where commands run.
+"""
+FIGURES = """# Every figure
+
+All figures of these pages, each with the page that explains it. Those of the results
+are made by `papers/Snakefile` and `validation/`, the parts of reports by
+`docs/gallery.py`.
 """
 # What each part of the page is about, and the models whose own keys it has.
 PARTS: list[tuple[str, type[BaseModel]]] = [
@@ -156,9 +162,26 @@ def _keys(model: type) -> set[str]:
     return set(getattr(model, "model_fields", ()))
 
 
+def figures(folder: Path) -> str:
+    """The page of all figures that pages show, small, below the page's title."""
+    parts = [FIGURES]
+    for page in sorted(folder.glob("*.md")):
+        text = page.read_text()
+        shown = re.findall(r"^!\[([^]]+)\]\((figures/[^)]+)\)", text, re.MULTILINE)
+        if not shown or page.name.startswith("reference-"):
+            continue
+        title = text.partition("\n")[0].removeprefix("# ")
+        parts.append(f"## [{title}]({page.name})\n")
+        for words, path in shown:
+            options = f":alt: {words}\n:width: 420px\n:target: {page.stem}.html"
+            parts.append(f"```{{figure}} {path}\n{options}\n\n{words}\n```\n")
+    return "\n".join(parts)
+
+
 def write(folder: Path) -> None:
-    """Write both pages where Sphinx reads them; one that is as it was stays."""
+    """Write the pages where Sphinx reads them; one that is as it was stays."""
     pages = {"reference-cli.md": command_line(), "reference-config.md": configuration()}
+    pages["reference-figures.md"] = figures(folder)
     for name, text in pages.items():
         path = folder / name
         if not path.exists() or path.read_text() != text:

@@ -22,7 +22,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -185,14 +184,16 @@ def mutated(tree: ast.Module, place: Place) -> tuple[str, int]:
     return ast.unparse(ast.fix_missing_locations(Change().visit(tree))), line
 
 
-def survives(copy_of: Path, file: str, text: str, seconds: float) -> bool:
-    """Whether all tests of a file pass with this text in its place."""
-    path = copy_of / "capeneuro" / f"{file}.py"
-    before = path.read_text()
-    path.write_text(text)
+def survives(copy_of: Path, texts: dict[str, str], seconds: float) -> bool:
+    """Whether all tests of some files pass with these texts in their place."""
+    paths = [copy_of / "capeneuro" / f"{file}.py" for file in texts]
+    before = [path.read_text() for path in paths]
+    for path, text in zip(paths, texts.values(), strict=True):
+        path.write_text(text)
+    names = dict.fromkeys(name for file in texts for name in TESTS[file])
     tests = [
         str(found)
-        for name in TESTS[file]
+        for name in names
         for found in (copy_of / "tests" / name, copy_of / "tests" / f"{name}.py")
         if found.exists()
     ]
@@ -214,7 +215,8 @@ def survives(copy_of: Path, file: str, text: str, seconds: float) -> bool:
     except subprocess.TimeoutExpired:
         return False
     finally:
-        path.write_text(before)
+        for path, text in zip(paths, before, strict=True):
+            path.write_text(text)
 
 
 def main() -> None:
@@ -235,31 +237,42 @@ def main() -> None:
         for own in free:
             shutil.copytree(ROOT, own, ignore=shutil.ignore_patterns(*LEFT_BEHIND))
 
-        def run(file: str, tree: ast.Module, place: Place) -> None:
-            text, line = mutated(tree, place)
+        def tried(texts: dict[str, str], seconds: float) -> bool:
+            own = free.pop()
+            try:
+                return survives(own, texts, seconds)
+            finally:
+                free.append(own)
+
+        def run(mutant: tuple[str, Place]) -> None:
+            file, place = mutant
+            text, line = mutated(trees[file], place)
             name = f"{file}\t{line}\t{place[1]}\t{place[0]}"
             if name in known:
                 return
-            own = free.pop()
-            try:
-                alive = survives(own, file, text, options.seconds)
-            finally:
-                free.append(own)
-            verdict = "SURVIVED" if alive else "killed"
+            verdict = "SURVIVED" if tried({file: text}, options.seconds) else "killed"
             with open(OUT, "a") as out:
                 out.write(f"{name}\t{verdict}\n")
             print(name, verdict, sep="\t", flush=True)
 
-        for file in (file for file in TESTS if options.only in file):
-            text = (free[0] / "capeneuro" / f"{file}.py").read_text()
-            tree = ast.parse(text)
-            if not survives(free[0], file, ast.unparse(tree), 3 * options.seconds):
-                raise SystemExit(f"{file}: its tests fail without any change")
+        files = [file for file in TESTS if options.only in file]
+        trees = {
+            file: ast.parse((free[0] / "capeneuro" / f"{file}.py").read_text())
+            for file in files
+        }
+        chosen = []
+        for file, tree in trees.items():
             found = places(tree)
             random.Random(file).shuffle(found)
-            with ThreadPoolExecutor(options.workers) as pool:
-                chosen = found[: options.each]
-                list(pool.map(partial(run, file, tree), chosen))
+            chosen += [(file, place) for place in found[: options.each]]
+        # In any order, so that a run that is ended early has seen something of all.
+        random.Random(0).shuffle(chosen)
+        unchanged = {file: ast.unparse(tree) for file, tree in trees.items()}
+        with ThreadPoolExecutor(options.workers) as pool:
+            passes = pool.submit(tried, unchanged, len(files) * options.seconds)
+            list(pool.map(run, chosen))
+            if not passes.result():
+                raise SystemExit("the tests fail without any change: nothing is shown")
     lines = [line.split("\t") for line in OUT.read_text().splitlines()]
     killed = sum(line[-1] == "killed" for line in lines)
     print(f"{killed} of {len(lines)} killed, {killed / len(lines):.1%}")

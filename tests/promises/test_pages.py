@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import sys
 from urllib.parse import unquote
 
 import pages
@@ -12,6 +13,7 @@ from workflows import ROOT, run
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("*/README.md")])
 TUTORIAL, FIRST = "docs/tutorial.md", "docs/first-private-study.md"
 REST = [str(page.relative_to(ROOT)) for page in pages.PAGES]
+IN_README = {"readme_maps.png"}
 LANGUAGES = {"bash", "python", "yaml", "text"}
 
 
@@ -130,6 +132,24 @@ def test_the_reference_explains_every_key(reference):
     silent = {name for name, text in entries.items() if text.endswith("*")}
     assert {name.split(".")[-1] for name in silent} <= {"kind"}
     assert anchors(page) >= set(re.findall(r"\]\(#([\w-]+)\)", page))
+
+
+def test_every_figure_is_on_one_page(reference):
+    page = reference.figures(ROOT / "docs")
+    figures = ROOT / "docs" / "figures"
+    kept = {str(path.relative_to(figures)) for path in figures.rglob("*.*")}
+    shown = set(re.findall(r"^```{figure} figures/(\S+)", page, re.M))
+    assert kept - shown == IN_README
+    assert shown <= kept
+
+
+def test_the_table_of_people_is_what_plan_says(capsys):
+    """Two of its rows, whose studies are quickly planned."""
+    table = (ROOT / "docs" / "decide.md").read_text()
+    done = run(ROOT, sys.executable, "docs/decide.py", "regression")
+    rows = [row for row in done.stdout.splitlines() if "`regression`" in row]
+    assert len(rows) == 2
+    assert all(row in table for row in rows)
 
 
 def test_the_reference_has_every_command_and_option(reference):
