@@ -284,7 +284,7 @@ def answer(path: Path, fingerprint: str, is_sure: bool, study_path: Path | None)
         print(line)
     _check_promise(visit, stage, releases)
     if releases and not is_sure and not _is_yes():
-        print("nothing was answered, charged or written")
+        print("nothing was answered or charged; the agreement stays approved")
         return 1
     answered: dict[str, Answered] = {}
     refusals: list[Message] = []
@@ -538,7 +538,7 @@ def _statement(
     site = site_files.load_sites(visit.study)[visit.name]
     delta, share = promise.delta, 100 * accounting.attack_accuracy_bound(promise.mu)
     guess = GUESS[promise.unit].format(share=share)
-    left = round(100 * max(0.0, 1 - (spent / promise.mu) ** 2))
+    left = accounting.epsilon_from_mu(max(promise.mu**2 - spent**2, 0) ** 0.5, delta)
     units = COUNTED[promise.unit]
     sizes = " and ".join(f"{row['size']:,}" for row in arrays)
     lists = f"{len(arrays)} list{'s' * (len(arrays) > 1)} of {sizes}"
@@ -588,8 +588,7 @@ def _statement(
         },
         "spends": f"{accounting.epsilon_from_mu(spends, delta):.3g}",
         "spent": f"{accounting.epsilon_from_mu(spent, delta):.3g}",
-        "left": left,
-        "left_words": f"{left}% of it is left" if left else "all of it is used",
+        "left": f"{left:.3g}",
         "ceiling": f"{site.epsilon:g}",
         "is_exact": is_exact,
         "is_repeat": bool(answered) and not new,
