@@ -63,6 +63,7 @@ ALONE = {
     "nibabel": {"data/cifti", "data/images", "data/nifti", "report/slices"},
     "nilearn": {
         "data/images",
+        "data/labels",
         "data/nifti",
         "data/cleaning",
         "data/confounds",

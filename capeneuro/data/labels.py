@@ -1,6 +1,7 @@
 """Public regions and maps by whose names components and features are called."""
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +13,9 @@ from capeneuro.data import nifti
 from capeneuro.data.basis import Basis
 from capeneuro.data.images import is_placed
 from capeneuro.data.tables import as_whole_number, check_columns, open_texts
+
+# Farthest that a public region may lie from a feature that is called after it [mm].
+FARTHEST = 15
 
 
 class Regions(NamedTuple):
@@ -58,7 +62,8 @@ def feature_names(
 
     For example ``grid 27 Precuneus (-4 -58 32)``. The position is that of the feature's
     voxel nearest to its middle, or of a map's largest weight; the region is the one
-    that this voxel lies in, if any.
+    that this voxel lies in, if any. Without an atlas, in the space of MNI152 by the
+    mask's header, it is ``near`` one of 160 public regions [Dosenbach et al. 2010].
 
     Parameters
     ----------
@@ -78,6 +83,7 @@ def feature_names(
     positions = voxels @ mask.affine[:3, :3].T + mask.affine[:3, 3]
     regions = next((r for a in atlases if (r := read(a, mask)).are_labels), None)
     weights = abs(basis.synthesis).tocsc()
+    is_in_mni = regions is None and nifti.is_in_mni152(mask)
     for k, name in enumerate(names):
         inside = slice(weights.indptr[k], weights.indptr[k + 1])
         indices, w = weights.indices[inside], weights.data[inside]
@@ -90,9 +96,30 @@ def feature_names(
         region = ""
         if regions is not None and regions.maps[voxel].any():
             region = regions.names[int(np.argmax(regions.maps[voxel]))] + " "
+        elif is_in_mni:
+            region = _near(positions[voxel])
         x, y, z = np.rint(positions[voxel]).astype(int)
         names[k] = f"{name} {region}({x} {y} {z})"
     return names
+
+
+def _near(position: np.ndarray) -> str:
+    """Name of the nearest public region to a place in the MNI's space, if one is."""
+    names, centers = _public_regions()
+    distances = np.linalg.norm(centers - position, axis=1)
+    nearest = int(np.argmin(distances))
+    return f"near {names[nearest]} " if distances[nearest] <= FARTHEST else ""
+
+
+@cache
+def _public_regions() -> tuple[list[str], np.ndarray]:
+    """Names and centers [mm] of regions that nilearn brings along."""
+    from nilearn.datasets import fetch_coords_dosenbach_2010
+
+    found = fetch_coords_dosenbach_2010()
+    # Each label ends with a number of its own.
+    names = [str(label).rpartition(" ")[0] for label in found.labels]
+    return names, np.array([*zip(*(found.rois[a] for a in "xyz"), strict=True)])
 
 
 def region_names(path: Path) -> dict[int, str]:

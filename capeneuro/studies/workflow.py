@@ -116,8 +116,9 @@ def find_maker(path: str | Path) -> None:
     if find_spec("sim") is None and not Path("sim").is_dir():
         raise ConfigError(
             f"{path}: data: is made by `python -m sim`, which a checkout of capeneuro "
-            "has and the package of `pip install` has not; install the checkout: "
-            "pip install -e '.[workflow]'"
+            "has and the package of `pip install` has not; install the checkout "
+            "(pip install -e '.[workflow]' in it), or see examples/files.py, which "
+            "makes its own images"
         )
 
 

@@ -34,7 +34,11 @@ def test_a_cube_is_named_by_its_region_and_middle(mask, tmp_path):
     Path(tmp_path / "names.tsv").write_text("index\tname\n7\tPrecuneus\n")
     atlas = Atlas(file=tmp_path / "atlas.nii.gz", labels=tmp_path / "names.tsv")
     made = basis.grid(inside, 2)
-    assert named(mask, made) == ["grid 1 (-30 -60 9)", "grid 2 (-24 -60 9)"]
+    near = "near occipital"
+    assert named(mask, made) == [
+        f"grid 1 {near} (-30 -60 9)",
+        f"grid 2 {near} (-24 -60 9)",
+    ]
     first, second = named(mask, made, atlases=[atlas])
     assert first == "grid 1 (-30 -60 9)"  # no region is there
     assert second == "grid 2 Precuneus (-24 -60 9)"
@@ -43,7 +47,23 @@ def test_a_cube_is_named_by_its_region_and_middle(mask, tmp_path):
 def test_a_map_is_at_its_largest_weight(mask):
     maps = np.ones((16, 1))
     maps[-1] = 3
-    assert named(mask, basis.template(maps), "template") == ["template 1 (-21 -57 12)"]
+    assert named(mask, basis.template(maps), "template") == [
+        "template 1 near post cingulate (-21 -57 12)"
+    ]
+
+
+def test_a_place_far_from_every_public_region_has_none(mask):
+    far = AFFINE.copy()
+    far[2, 3] = 95  # above the brain
+    mask.set_sform(far, "mni")
+    one = basis.grid(np.asarray(mask.dataobj) > 0, 4)
+    assert named(mask, one) == ["grid 1 (-27 -60 95)"]
+
+
+def test_another_space_than_the_mnis_has_no_public_regions(mask):
+    mask.set_sform(AFFINE, "scanner")
+    made = basis.grid(np.asarray(mask.dataobj) > 0, 2)
+    assert named(mask, made) == ["grid 1 (-30 -60 9)", "grid 2 (-24 -60 9)"]
 
 
 def test_a_mask_that_lies_nowhere_gives_numbers(mask):
