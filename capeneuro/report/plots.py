@@ -502,7 +502,7 @@ def quality_against_epsilon(
 
 
 # Features that a picture names, and letters of a name.
-MOST_NAMED = 30
+MOST_NAMED = 15
 MOST_LETTERS = 34
 
 
