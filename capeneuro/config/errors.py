@@ -296,9 +296,9 @@ def _explain(error: Any, model: type[BaseModel]) -> str:
         names, name = sorted(_keys(model, error["loc"][:-1])), str(error["loc"][-1])
         near = difflib.get_close_matches(name, names, 1, 0.6)
         hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names)}"
-        if homes := [
-            block for block in _names(model) if name in _keys(model, (block,))
-        ]:
+        in_list = any(isinstance(part, int) for part in error["loc"])
+        homes = [block for block in _names(model) if name in _keys(model, (block,))]
+        if homes and not in_list:
             hint = f"it is a key of {' and '.join(sorted(homes))}"
         return f"{key}: unknown key; {hint}"
     if error["type"] == "missing":
@@ -316,7 +316,8 @@ def _explain(error: Any, model: type[BaseModel]) -> str:
 def _keys(model: type[BaseModel], path: tuple[Any, ...]) -> set[str]:
     """Known keys at a path of nested models."""
     models: list[Any] = [model]
-    for part in (part for part in path if part not in TAGS):
+    # A place in a list is no key.
+    for part in (p for p in path if p not in TAGS and not isinstance(p, int)):
         annotations = [
             m.model_fields[part].annotation for m in models if part in _names(m)
         ]

@@ -147,6 +147,27 @@ def test_an_unknown_key_near_nothing_lists_what_is_known(tmp_path):
     assert line == f"ica.qqq: unknown key; known: {known}"
 
 
+@pytest.mark.parametrize(
+    ("key", "blocks", "message"),
+    [
+        (
+            "names",
+            [{"atlas": "lobes.nii.gz", "labels": "x"}],
+            "names.0.atlas: unknown key; known: file, labels",
+        ),
+        (
+            "accept",
+            [{"rule": "noise", "reason": "a small pilot"}, {"rulee": "gain"}],
+            "accept.1.rulee: unknown key; did you mean 'rule'?",
+        ),
+    ],
+)
+def test_an_unknown_key_in_a_list_of_blocks_names_the_nearest(
+    tmp_path, key, blocks, message
+):
+    assert message in errors(study, tmp_path, {key: blocks})
+
+
 def test_an_unknown_key_of_a_site_file(tmp_path):
     (line,) = errors(site, tmp_path, {"image": "x"})
     assert line == "image: unknown key; did you mean 'images'?"
