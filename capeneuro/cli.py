@@ -18,7 +18,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from capeneuro import __version__
+from capeneuro import __version__, machine
 from capeneuro.config import load
 from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.sections import BESIDE
@@ -1274,7 +1274,7 @@ def main(argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt:
-        logging.error("interrupted; run the same command again to continue")
+        logging.error(machine.INTERRUPTED)
         return 130
     except Exception as error:
         from capeneuro.studies.flow import outcome

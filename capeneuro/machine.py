@@ -26,6 +26,8 @@ REMEDIES = {
     errno.EEXIST: "a file is where a folder must be: move it away",
 }
 REMEDIES[errno.EPERM] = REMEDIES[errno.EACCES]
+# What Ctrl-C ends with, with status 130.
+INTERRUPTED = "interrupted; run the same command again to continue"
 # Numbers of disks that take no more.
 FULL = (errno.ENOSPC, errno.EDQUOT)
 # Numbers of folders that are not for this user, or cannot be.

@@ -25,6 +25,8 @@ import threading
 import traceback
 from typing import NamedTuple
 
+from capeneuro import machine
+
 # Address of the process, with the environment and job that it is for.
 VARIABLE = "CAPENEURO_WARM"
 # Modules that steps of all kinds import.
@@ -46,6 +48,17 @@ def main(module: str = "capeneuro.cli") -> int:
     module
         Module whose ``main`` takes the arguments and returns the exit status.
     """
+    try:
+        status = _main(module)
+    except KeyboardInterrupt:  # while it imports
+        print(machine.INTERRUPTED, file=sys.stderr)
+        status = 130
+    if status == 130:  # a second interruption ends it at once, without a word
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    return status
+
+
+def _main(module: str) -> int:
     address = os.environ.get(VARIABLE, "")
     if address.endswith(_place()):
         with socket.socket(socket.AF_UNIX) as connection:
@@ -96,10 +109,14 @@ class Warm:
         path = os.path.join(self._folder, "steps")
         command = [sys.executable, "-m", "capeneuro.warm", path, *usual, *modules]
         listening, ready = os.pipe()
-        # It ends when its input does.
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=ready, close_fds=True
-        )
+        # It ends when its input does. Until it ignores interruptions they are blocked.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=ready, close_fds=True
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.close(ready)
         with os.fdopen(listening) as lines:
             if lines.readline():
@@ -111,12 +128,17 @@ class Warm:
         if self._process is None:
             return
         self._process.stdin.close()
-        self._process.wait()
+        try:
+            self._process.wait()
+        except KeyboardInterrupt:  # while it still imports
+            self._process.kill()
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def serve(path: str, modules: list[str]) -> None:
     """Fork a child for each connection, until the input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     server = socket.socket(socket.AF_UNIX)
     try:
         server.bind(path)
@@ -125,7 +147,6 @@ def serve(path: str, modules: list[str]) -> None:
     server.listen(64)
     print("listening", flush=True)  # connections wait while it imports
     os.dup2(2, 1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, _reap)
     for name in modules:
         with contextlib.suppress(Exception):  # the step that needs it will fail
@@ -138,8 +159,11 @@ def serve(path: str, modules: list[str]) -> None:
             return
         connection, _ = server.accept()
         if os.fork() == 0:
-            server.close()
-            _step(connection)
+            try:
+                server.close()
+                _step(connection)
+            finally:  # interrupted again while it ended
+                os._exit(130)
         connection.close()
 
 
@@ -168,6 +192,9 @@ def _step(connection: socket.socket) -> None:
             status = importlib.import_module(step.module).main(step.argv[1:])
     except SystemExit as error:  # of argparse
         status = error.code if isinstance(error.code, int) else 1
+    except KeyboardInterrupt:  # while it imports
+        status = 130
+        print(machine.INTERRUPTED, file=sys.stderr)
     except BaseException:  # nothing above this child would print it
         traceback.print_exc()
     finally:

@@ -11,6 +11,7 @@ from typing import Any
 import nibabel as nib
 import numpy as np
 
+from capeneuro import machine
 from capeneuro.config import components, load, rows
 from capeneuro.config.components import Painting, Simulation
 from capeneuro.config.contrast import ContrastConfig
@@ -280,6 +281,9 @@ def main(argv: list[str] | None = None) -> int:
         for line in str(error).splitlines():
             print(f"error: {line}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print(machine.INTERRUPTED, file=sys.stderr)
+        return 130
     return 0
 
 

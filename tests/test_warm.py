@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from capeneuro import warm
+from capeneuro import machine, warm
 
 COMMAND = [str(Path(sys.executable).parent / "capeneuro")]
 
@@ -162,6 +162,27 @@ def test_an_interrupted_step_says_how_it_goes_on(process, endless):
     os.kill(endless.child, signal.SIGINT)
     assert endless.wait(10) == 130
     assert "run the same command again" in endless.stderr.read()
+
+
+def test_an_interrupted_import_says_how_it_goes_on(tmp_path):
+    """Also before the command line has been imported."""
+    (tmp_path / "slow.py").write_text(
+        "import time\nprint(flush=True)\ntime.sleep(60)\n"
+    )
+    code = "from capeneuro.warm import main; raise SystemExit(main('slow'))"
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{Path.cwd()}"}
+    environment[warm.VARIABLE] = ""
+    started = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        text=True,
+    )
+    started.stdout.readline()
+    started.send_signal(signal.SIGINT)
+    assert started.communicate(timeout=30)[1] == f"{machine.INTERRUPTED}\n"
+    assert started.returncode == 130
 
 
 def test_children_draw_secrets_of_their_own(process, study):

@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import re
+import signal
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -503,7 +504,11 @@ def pictures(figures: Sequence[Figure], threads: int) -> list[Picture]:
 
 
 def _end_with_parent() -> None:
-    """End this worker when the step is killed; else it would wait for ever."""
+    """End this worker when the step is killed; else it would wait for ever.
+
+    A terminal interrupts this worker, too; the step ends it.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def watch() -> None:
         multiprocessing.parent_process().join()

@@ -258,9 +258,25 @@ def _make_data(path: str | Path, task: Task, cores: int) -> None:
     workflow.find_maker(path)
     command = [sys.executable, "-m", "sim", str(path), "--threads", str(cores)]
     command += ["--log", task.log]
-    status = subprocess.run(command, env={**os.environ, workflow.RUN: "1"}).returncode
+    # A terminal would interrupt it, too; this process ends it.
+    with _without_interruptions():
+        maker = subprocess.Popen(command, env={**os.environ, workflow.RUN: "1"})
+    try:
+        status = maker.wait()
+    finally:
+        maker.terminate()  # nothing where it has ended
     if status:
         raise StepFailed(status, workflow.errors_of(task.log))
+
+
+@contextmanager
+def _without_interruptions() -> Iterator[None]:
+    """Hold back interruptions of this process, and of one that is started here."""
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _run_forked(
@@ -277,7 +293,8 @@ def _run_forked(
                 task.note_settings(sites)
                 sys.stdout.flush()  # or the child prints it again
                 process = context.Process(target=_run_and_exit, args=(task, sites))
-                process.start()
+                with _without_interruptions():
+                    process.start()
                 running[process.sentinel] = process, task
             for sentinel in wait(list(running)):
                 process, task = running.pop(sentinel)
@@ -295,8 +312,12 @@ def _run_forked(
 
 
 def _run_and_exit(task: Task, sites: Sites) -> None:
-    """Run a task in a forked process, and exit; errors are in the task's log."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    """Run a task in a forked process, and exit; errors are in the task's log.
+
+    A terminal interrupts this process, too; the one that started it ends it.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     try:
         _run(task, sites, 1)
     except Exception as error:
