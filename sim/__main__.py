@@ -20,6 +20,7 @@ from capeneuro.config.fusion import SimulatedViews
 from capeneuro.config.rows import SimulatedRecordings, SimulatedRows
 from capeneuro.config.study import StudyConfig
 from capeneuro.studies.sites import is_complete, load_sites
+from capeneuro.studies.usage import Usage
 from sim import (
     bids,
     coupled,
@@ -261,6 +262,7 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if "CAPENEURO_RUN" in os.environ:  # as every step that `capeneuro run` starts
         print("make_data", flush=True)
+    usage, status, lines = Usage(), 0, []
     try:
         study = load.load_study(options.study)
         sites = load_sites(study)
@@ -278,13 +280,20 @@ def main(argv: list[str] | None = None) -> int:
         for member in asked:
             make(member, folders, options.threads)
     except (ConfigError, ValueError) as error:
-        for line in str(error).splitlines():
-            print(f"error: {line}", file=sys.stderr)
-        return 2
+        status, lines = 2, [f"error: {line}" for line in str(error).splitlines()]
+    except OSError as error:
+        status, lines = 1, [f"error: {machine.in_words(error)}"]
     except KeyboardInterrupt:
-        print(machine.INTERRUPTED, file=sys.stderr)
-        return 130
-    return 0
+        status, lines = 130, [machine.INTERRUPTED]
+    if options.log is not None:
+        end = f"ended with status {status}" if status else usage.in_words()
+        options.log.parent.mkdir(parents=True, exist_ok=True)
+        options.log.write_text("\n".join([*lines, end, ""]))
+    # `capeneuro run` prints errors, last of all.
+    if options.log is None or "CAPENEURO_RUN" not in os.environ or status == 130:
+        for line in lines:
+            print(line, file=sys.stderr)
+    return status
 
 
 if __name__ == "__main__":

@@ -269,6 +269,8 @@ def test_known_last_words_are_one_line(name):
 
 def test_unknown_last_words_are_nobodys():
     assert endings.in_words("Something new went wrong.") == ""
+    line = endings.in_words("Terminating processes on user request, this might take.")
+    assert line == machine.INTERRUPTED  # and no step has run out of memory
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 
-from capeneuro.machine import REMEDIES
+from capeneuro.machine import INTERRUPTED, REMEDIES
 
 # Snakemake's messages of the run that is under way, or of the last one.
 MESSAGES = Path(".snakemake/log/capeneuro.txt")
@@ -27,6 +27,7 @@ ENDED = re.compile(r"^(took |ended with status |interrupted)", re.MULTILINE)
 # first pattern that matches counts.
 SNAKEMAKE: Mapping[str, str] = MappingProxyType(
     {
+        r"Terminating processes on user request": INTERRUPTED,
         r"unrecognized arguments: (.+)": "after `--`: Snakemake knows no argument "
         "{0}; snakemake --help lists them, and a profile's keys are such arguments",
         r"Couldn't parse config file: ((?s:.+?line \d+)|.+)": "a profile is not "

@@ -9,8 +9,10 @@ import nibabel as nib
 import numpy as np
 import pytest
 
+from capeneuro import machine
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.fusion import SimulatedViews
+from capeneuro.studies import endings
 from sim import __main__ as makers
 from sim import bids, erp, linked
 
@@ -354,3 +356,21 @@ def test_the_command_makes_a_linked_study(tmp_path, monkeypatch):
     assert len(list((tmp_path / "made" / "truth").glob("desc-truth_*"))) == 5
     truth = nib.load(tmp_path / "made" / "truth" / "desc-truth_components.nii.gz")
     assert truth.shape == (50, 50, 1, 1)
+
+
+def test_the_log_of_the_command_says_how_it_ended(tmp_path, monkeypatch, capsys):
+    """A run looks there for errors, and takes a log without an end for a crash."""
+    log = tmp_path / "logs" / "make_data.log"
+    asked = [str(tmp_path / "study.yaml"), "--log", str(log)]
+    assert makers.main(asked) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and "file not found" in error
+    assert log.read_text() == f"{error}ended with status 2\n"
+
+    def interrupted(path):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(makers.load, "load_study", interrupted)
+    assert makers.main(asked) == 130
+    assert not endings.is_cut(log.read_text())
+    assert capsys.readouterr().err == f"{machine.INTERRUPTED}\n"
