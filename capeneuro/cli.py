@@ -11,7 +11,7 @@ import logging
 import os
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date
 from functools import partial
 from itertools import chain
@@ -20,9 +20,10 @@ from typing import Any, NamedTuple, NoReturn
 
 from capeneuro import __version__, machine
 from capeneuro.config import load
-from capeneuro.config.errors import ConfigError, check_all
+from capeneuro.config.errors import ConfigError, check_all, some
 from capeneuro.config.sections import BESIDE
 from capeneuro.config.site import SiteConfig
+from capeneuro.config.study import StudyConfig
 from capeneuro.studies.steps import steps
 from capeneuro.studies.usage import Usage
 
@@ -114,7 +115,9 @@ def init(options: argparse.Namespace) -> None:
                 f"capeneuro ledger init config/sites/{site}.yaml"
                 for site in init_from_folders.site_names(options.sources)
             ]
-        next_steps.append("capeneuro run config/config.yaml")
+        next_steps += [
+            f"capeneuro {verb} config/config.yaml" for verb in ("plan", "run")
+        ]
         print("\n".join([*summary, "\nnext, in this order:"]))
         print("\n".join(f"  {line}" for line in next_steps))
     elif is_simulated:
@@ -123,6 +126,11 @@ def init(options: argparse.Namespace) -> None:
     else:
         first = "" if has_study else "fill in config/, then: "
         print(f"cd {folder}; {first}capeneuro check config/config.yaml")
+        if options.data == "private" and not has_study:
+            print(
+                "next: capeneuro ledger init SITE_FILE for each file in config/sites; "
+                "then capeneuro plan and run, as check says"
+            )
 
 
 def _init_arguments(command: argparse.ArgumentParser) -> None:
@@ -288,6 +296,20 @@ def check(options: argparse.Namespace) -> None:
     )
     for line in open_decisions(study, sites):
         print(f"to decide: {line}")
+    print(f"next: {_after_check(options.study, study, sites)}")
+
+
+def _after_check(path: str, study: StudyConfig, sites: Mapping[str, SiteConfig]) -> str:
+    """Commands that follow `check`, in their order."""
+    from capeneuro.studies.sites import without_ledger
+
+    if study.data is not None:
+        return f"capeneuro plan {path}; capeneuro run {path}"
+    line = f"capeneuro validate {path} reads the tables and images"
+    if files := without_ledger(study, sites):
+        each = "" if len(files) == 1 else "each of "
+        line = f"capeneuro ledger init {each}{some(files.values())}; then {line}"
+    return line if study.is_apart else f"{line}; then capeneuro plan and run"
 
 
 def _study_argument(command: argparse.ArgumentParser) -> None:

@@ -458,11 +458,11 @@ def test_plan_shows_the_promise_and_each_ceiling(tiny, capsys):
     assert "epsilon 5, delta 1e-05, unit subject" in text
     assert "against the aggregator and any 1 site, of 3 sites" in text
     assert "ica: 3 rounds" in text
-    said = r"site-\d: 0 of 4 releases are paid .* spent 0, with this one 5 of .* 50"
-    assert len(re.findall(said, text)) == 3
+    said = r"(.*): 0 of 4 releases are paid .* spent 0, with this one 5 of .* 50"
+    assert re.findall(said, text) == ["site-0, site-1, site-2"]
     run_steps("validate", "prepare", "pca")
     assert command("plan", STUDY) == 0
-    assert "site-1: 1 of 4 releases are paid" in capsys.readouterr().out
+    assert "site-1, site-2: 1 of 4 releases are paid" in capsys.readouterr().out
 
 
 def test_a_site_that_would_refuse_says_so_before_anyone_spends(tiny, capsys):
@@ -762,14 +762,25 @@ def test_plan_needs_no_ledger_and_names_the_file_that_makes_one(tiny, capsys):
     for i in range(3):
         edit(f"site-{i}.yaml", "data", "private")
         edit(f"site-{i}.yaml", "second_place", f"second-{i}")
-    made = "no ledger of private data yet; make it once: capeneuro ledger init site-1"
+    made = (
+        "note: site-0, site-1, site-2: no ledger of private data yet; make each once: "
+        "capeneuro ledger init SITE_FILE; until then nothing counts as spent\n"
+    )
     assert command("plan", STUDY, "--people", "4000") == 0
     said = capsys.readouterr().out
     assert made in said and "spent 0, with this one 5 of the ceiling 50" in said
     assert "4,000 people at all sites together with 180 volumes each (as given;" in said
     assert "a run is for 6 people" in said  # whose volumes nobody has counted
-    assert command("plan", STUDY) == 2
-    assert capsys.readouterr().err.count("make it once") == 3
+    assert command("plan", STUDY) == 0
+    said = capsys.readouterr()
+    assert not said.err and said.out.count("no ledger") == 1
+    assert_refused(capsys, ("validate", STUDY), ["site-2: no ledger of private data"])
+    for i in range(2):
+        assert command("ledger", "init", f"site-{i}.yaml") == 0
+    assert command("plan", STUDY) == 0
+    said = capsys.readouterr().out
+    assert "site-2: no ledger of private data yet; make it once: capeneuro" in said
+    assert "ledger init site-2.yaml; until" in said
     # What a run would stop at for want of a number, plan says, too.
     edit(STUDY, "expected", {})
     assert_refused(capsys, ("plan", STUDY), ["expected.volumes: must be given"])
@@ -975,10 +986,25 @@ def test_without_the_simulator_no_study_of_simulated_people_is_written(
 def test_init_then_check(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert command("init", "mine", "--sites", "3") == 0
-    assert "cd mine;" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "cd mine;" in said and "next: capeneuro ledger init SITE_FILE" in said
     monkeypatch.chdir(tmp_path / "mine")
     assert command("check", "config/config.yaml") == 0
-    assert "3 sites" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "3 sites" in said
+    files = ", ".join(f"config/sites/site-{i}.yaml" for i in (1, 2, 3))
+    assert said.splitlines()[-1] == (
+        f"next: capeneuro ledger init each of {files}; then capeneuro validate "
+        "config/config.yaml reads the tables and images; then capeneuro plan and run"
+    )
+    for i in (1, 2, 3):
+        edit(f"config/sites/site-{i}.yaml", "ledger", f"ledger-{i}")
+        edit(f"config/sites/site-{i}.yaml", "second_place", f"second-{i}")
+        assert command("ledger", "init", f"config/sites/site-{i}.yaml") == 0
+    capsys.readouterr()
+    assert command("check", "config/config.yaml") == 0
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert line.startswith("next: capeneuro validate config/config.yaml reads the")
     monkeypatch.chdir(tmp_path)
     assert_refused(capsys, ("init", "mine"), ["mine/workflow", "exists already"])
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from capeneuro.config.errors import ConfigError
+from capeneuro.config.errors import ConfigError, some
 from capeneuro.config.study import StudyConfig
 from capeneuro.data import files
 from capeneuro.federation.ledger import BudgetExceeded
@@ -28,6 +28,7 @@ from capeneuro.studies.forecasts import Counts, Forecast, Unknown, amount
 from capeneuro.studies.sites import (
     Sites,
     check_ceilings,
+    make_ledgers,
     names,
     paid_for,
     without_ledger,
@@ -99,7 +100,7 @@ def plan(
     elif is_private:
         ratios = print_forecast(study, sites, counts, costs=True)
     if not is_on_paper:
-        check_ready(study, sites)
+        registry.check_inputs(study, sites)
         folder = study.private("_aggregator")
         if has_stages or (folder / SIZES).is_file():
             planned = {"noise_over_signal": ratios, "accepted": accepted(study)}
@@ -520,20 +521,23 @@ def print_payments(study: StudyConfig, sites: Sites) -> None:
         print("without privacy: nothing is charged")
         return
     n = sum(study.n_releases.values())
-    unmade = without_ledger(study, sites)
-    for name, why in unmade.items():
-        print(f"note: {name}: {why}; until then nothing counts as spent")
+    if unmade := without_ledger(study, sites):
+        print(f"note: {make_ledgers(unmade)}; until then nothing counts as spent")
+    names_by_use: dict[str, list[str]] = {}
     for name, spent in check_ceilings(study, sites, on_paper=True).items():
         site, promise = sites[name], study.promise_of(name)
         n_paid = 0 if name in unmade else paid_for(study, name, site)
         mus = [accounting.Budget(spent, site.delta, site.unit).mu] if spent else []
         after = accounting.compose([*mus, promise.mu])
         total = accounting.epsilon_from_mu(after, site.delta)
-        print(
-            f"{name}: {n_paid} of {n} releases are paid and replayed at no cost; other "
-            f"studies spent {spent:.4g}, with this one {total:.4g} of the ceiling "
+        use = (
+            f"{n_paid} of {n} releases are paid and replayed at no cost; other studies "
+            f"spent {spent:.4g}, with this one {total:.4g} of the ceiling "
             f"{site.epsilon:g}"
         )
+        names_by_use.setdefault(use, []).append(name)
+    for use, alike in names_by_use.items():
+        print(f"{some(alike)}: {use}")
 
 
 class ArmNoise(NamedTuple):

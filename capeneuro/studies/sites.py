@@ -5,7 +5,7 @@ has its own file and knows the names of the other sites'; the aggregator has non
 """
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from itertools import chain
@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from capeneuro.config.errors import ConfigError
+from capeneuro.config.errors import ConfigError, some
 from capeneuro.config.load import COMMON, load_site
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import WEAK_EPSILON, WEAKEST_EPSILON, StudyConfig
@@ -273,11 +273,11 @@ def _admits_promise(study: StudyConfig, path: Path, name: str) -> None:
 
 
 def without_ledger(study: StudyConfig, sites: Sites) -> dict[str, str]:
-    """Errors of sites whose ledger of private data is yet to be made, by name.
+    """Files of sites whose ledger of private data is yet to be made, by name.
 
     It is made by hand, once; a ledger that has gone is another error.
     """
-    errors = {}
+    site_files = {}
     for name, site in sites.items():
         if site.second_place is None or site.ledger.is_dir():
             continue
@@ -285,11 +285,19 @@ def without_ledger(study: StudyConfig, sites: Sites) -> dict[str, str]:
             continue
         files = (path for path in study.sites if path.exists())
         file = next((f for f in files if load_site(f).name == name), "SITE_FILE")
-        errors[name] = (
-            f"{site.ledger}: no ledger of private data yet; make it once: capeneuro "
-            f"ledger init {file}"
-        )
-    return errors
+        site_files[name] = str(file)
+    return site_files
+
+
+def make_ledgers(site_files: Mapping[str, str]) -> str:
+    """Advice to make the ledgers of sites, whose files are given, as one line."""
+    file, times = "SITE_FILE", "each once"
+    if len(site_files) == 1:
+        (file,), times = site_files.values(), "it once"
+    return (
+        f"{some(site_files)}: no ledger of private data yet; make {times}: capeneuro "
+        f"ledger init {file}"
+    )
 
 
 class Commitment(NamedTuple):
@@ -351,7 +359,7 @@ def check_ceilings(
         )
     unmade = without_ledger(study, sites)
     if unmade and not on_paper:
-        raise ConfigError("\n".join(f"site {n}: {why}" for n, why in unmade.items()))
+        raise ConfigError(make_ledgers(unmade))
     return {
         name: _spent_before(study, name, site, name in unmade, beside)
         for name, site in sites.items()
