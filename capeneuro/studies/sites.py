@@ -340,8 +340,9 @@ def check_ceilings(
     """Raise if a study does not fit under a site's ceiling; epsilon spent by site.
 
     Earlier releases of this study from the same data are part of its promise, not added
-    to it. With ``on_paper`` a ledger that is yet to be made counts as empty. Studies
-    ``beside`` it may still spend all that they were promised.
+    to it; a study whose releases are all paid spends nothing and is not refused. With
+    ``on_paper`` a ledger that is yet to be made counts as empty. Studies ``beside`` it
+    may still spend all that they were promised.
     """
     if study.arm == "non-private":
         return {}
@@ -373,6 +374,11 @@ def paid_for(study: StudyConfig, name: str, site: SiteConfig) -> int:
         lines = _of_study(member, name, ledger)
         n += len({(line.query, line.round) for line in lines})
     return n
+
+
+def _is_paid(study: StudyConfig, name: str, site: SiteConfig) -> bool:
+    """Whether a site has charged all releases of a study, which then costs no more."""
+    return paid_for(study, name, site) >= sum(study.n_releases.values())
 
 
 def _of_study(study: StudyConfig, name: str, ledger: Ledger) -> list[ReleaseLine]:
@@ -486,7 +492,7 @@ def _spent_before(
     counted += chain.from_iterable(neighbour.requests for neighbour in beside)
     promised = [promise.mu, *(neighbour.mu for neighbour in beside)]
     total = accounting.compose([book.total(without=counted), *promised])
-    if not book.ceiling.admits(total):
+    if not book.ceiling.admits(total) and not _is_paid(study, name, site):
         neighbours = ", ".join(neighbour.study for neighbour in beside)
         unspent = f" and all that {neighbours} may still spend" if beside else ""
         own_promise = study.budget.site_epsilon

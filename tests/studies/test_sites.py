@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tiny_study import STUDY, command, edit, write_study
+from tiny_study import STUDY, command, edit, run_steps, tiny, write_study
 
 from capeneuro.config import components, load
 from capeneuro.config.errors import ConfigError
@@ -16,6 +16,7 @@ from capeneuro.federation.ledger import BudgetExceeded
 from capeneuro.flare import joining, parties
 from capeneuro.studies import sites as site_files
 
+__all__ = ["tiny"]
 ROOT = Path(__file__).parents[2]
 NAMES = ("site-0", "site-1", "site-2")
 
@@ -122,6 +123,29 @@ def test_a_site_alone_does_not_count_this_study_against_itself(apart):
     edit(STUDY, "study", "another")
     with pytest.raises(BudgetExceeded, match=r"spent before .in the ledger .* makes"):
         site_files.check_ceilings(*keep("site-1"))
+
+
+def test_a_finished_study_is_not_refused_for_what_was_spent_after_it(tiny, capsys):
+    """All its releases are paid: nothing of it is to come."""
+    run_steps("validate", "prepare", "pca")
+    edit(STUDY, "study", "another")
+    run_steps("validate", "prepare", "pca", "ica")
+    edit(STUDY, "study", "tiny")
+    for name in NAMES:
+        edit(f"{name}.yaml", "epsilon", 6.0)  # each study promises 5
+    assert command("validate", STUDY) == 3  # the rounds of ICA are to come
+    assert "epsilon: the ceiling is 6" in capsys.readouterr().err
+    for name in NAMES:
+        edit(f"{name}.yaml", "epsilon", 50.0)
+    run_steps("ica")
+    for name in NAMES:
+        edit(f"{name}.yaml", "epsilon", 6.0)
+    assert command("validate", STUDY) == 0
+    capsys.readouterr()
+    assert command("plan", STUDY) == 0
+    assert "4 of 4 releases are paid" in capsys.readouterr().out
+    edit(STUDY, "study", "a-third")
+    assert command("validate", STUDY) == 3
 
 
 # --- the workflow of each party ------------------------------------------------------
