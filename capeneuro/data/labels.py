@@ -116,10 +116,10 @@ def _public_regions() -> tuple[list[str], np.ndarray]:
     """Names and centers [mm] of regions that nilearn brings along."""
     from nilearn.datasets import fetch_coords_dosenbach_2010
 
-    found = fetch_coords_dosenbach_2010()
+    regions = fetch_coords_dosenbach_2010()
     # Each label ends with a number of its own.
-    names = [str(label).rpartition(" ")[0] for label in found.labels]
-    return names, np.array([*zip(*(found.rois[a] for a in "xyz"), strict=True)])
+    names = [str(label).rpartition(" ")[0] for label in regions.labels]
+    return names, np.array([*zip(*(regions.rois[a] for a in "xyz"), strict=True)])
 
 
 def region_names(path: Path) -> dict[int, str]:

@@ -538,7 +538,9 @@ def _statement(
     site = site_files.load_sites(visit.study)[visit.name]
     delta, share = promise.delta, 100 * accounting.attack_accuracy_bound(promise.mu)
     guess = GUESS[promise.unit].format(share=share)
-    left = accounting.epsilon_from_mu(max(promise.mu**2 - spent**2, 0) ** 0.5, delta)
+    remaining = accounting.epsilon_from_mu(
+        max(promise.mu**2 - spent**2, 0) ** 0.5, delta
+    )
     units = COUNTED[promise.unit]
     sizes = " and ".join(f"{row['size']:,}" for row in arrays)
     lists = f"{len(arrays)} list{'s' * (len(arrays) > 1)} of {sizes}"
@@ -588,7 +590,7 @@ def _statement(
         },
         "spends": f"{accounting.epsilon_from_mu(spends, delta):.3g}",
         "spent": f"{accounting.epsilon_from_mu(spent, delta):.3g}",
-        "left": f"{left:.3g}",
+        "left": f"{remaining:.3g}",
         "ceiling": f"{site.epsilon:g}",
         "is_exact": is_exact,
         "is_repeat": bool(answered) and not new,

@@ -42,6 +42,8 @@ counts
     How many people and volumes a forecast is of.
 decisions
     Decisions that a study leaves open.
+costs
+    Time, disk and memory that preparing people takes, before and after.
 travel
     How much travels between a site and the aggregator.
 gate

@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,12 +23,13 @@ from capeneuro.federation.ledger import BudgetExceeded
 from capeneuro.federation.requests import COOPERATIVE_ARMS, Description
 from capeneuro.privacy import accountants, accounting, calibration, parties
 from capeneuro.report import sentences
-from capeneuro.studies import registry, travel
+from capeneuro.studies import costs, registry, travel
 from capeneuro.studies.counts import SIZES, assumed, counted
 from capeneuro.studies.forecasts import Counts, Forecast, Unknown, amount
 from capeneuro.studies.sites import (
     Sites,
     check_ceilings,
+    is_complete,
     make_ledgers,
     names,
     paid_for,
@@ -102,6 +104,10 @@ def plan(
     if not is_on_paper:
         registry.check_inputs(study, sites)
         folder = study.private("_aggregator")
+        if (folder / SIZES).is_file() and is_complete(study, sites):
+            measured = (stage for stage in stages.values() if not stage.handed)
+            for line in chain.from_iterable(costs.lines(s, sites) for s in measured):
+                print(line)
         if has_stages or (folder / SIZES).is_file():
             planned = {"noise_over_signal": ratios, "accepted": accepted(study)}
             files.write_json(folder / PLANNED, planned)

@@ -38,8 +38,8 @@ def check(study: StudyConfig, n_features: int) -> None:
     if largest > LARGE:
         raise ConfigError(
             f"study {study.study}: {n_features} features: an answer must be at most "
-            f"{_in_words(LARGE)}, and would be {_in_words(largest)}; use a coarser "
-            "basis, or pca.method: power"
+            f"{size_in_words(LARGE)}, and would be {size_in_words(largest)}; use a "
+            "coarser basis, or pca.method: power"
         )
 
 
@@ -56,14 +56,14 @@ def forecast(study: StudyConfig, n_features: int) -> str:
     time = f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.2g} s"
     n_releases = sum(study.n_releases.values())
     return (
-        f"travels: some {_in_words(largest)} from a site in a release, of up to "
+        f"travels: some {size_in_words(largest)} from a site in a release, of up to "
         f"{n_releases} ({time} on a line of 1 MB/s); the aggregator needs some "
-        f"{_in_words(MEMORY + OPENED * largest)} of memory, and while answers arrive "
-        f"{_in_words(n_sites * largest)} of disk"
+        f"{size_in_words(MEMORY + OPENED * largest)} of memory, and while answers "
+        f"arrive {size_in_words(n_sites * largest)} of disk"
     )
 
 
-def _in_words(size: int) -> str:
+def size_in_words(size: int) -> str:
     """A number of bytes in the largest unit of which there is one."""
     for unit, length in ("GB", 1e9), ("MB", 1e6), ("kB", 1e3):
         if size >= length:
