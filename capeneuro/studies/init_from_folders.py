@@ -456,9 +456,11 @@ def site_text(folder: SiteFolder, kind: str) -> str:
     keys = {"images": folder.images, "person": folder.site.person, "people": people}
     keys = {key: value for key, value in keys.items() if value is not None}
     yaml_keys = yaml.safe_dump(keys, sort_keys=False).strip()
+    # A folder called 1 is a name, no number.
+    name = yaml.safe_dump({"name": folder.name}).strip()
     return f"""\
 # One site's own file; it never leaves the site. All other keys: capeneuro init --sites.
-name: {folder.name}
+{name}
 # Its images, chosen by what file names say; see docs/derivatives.md. Who must not take
 # part stands here by name: without: ["03", "17"].
 {yaml_keys}

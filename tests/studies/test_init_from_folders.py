@@ -383,6 +383,14 @@ def test_the_study_file_does_not_depend_on_who_took_part(two, capsys):
     assert texts[0].replace("study: all", "study: fewer") == texts[1]
 
 
+def test_a_folder_called_by_a_number_is_a_site(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("1", "2"):
+        write_image(Path(f"{name}/scan0.nii.gz"), np.full((4, 5, 5, T), 1.0))
+    assert command("init", "s", "--from", "1", "2") == 0
+    assert load.load_site(Path("s/config/sites/1.yaml")).name == "1"
+
+
 def test_plain_images_are_people_and_another_grid_is_said(
     tmp_path, monkeypatch, capsys
 ):
