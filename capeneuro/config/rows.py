@@ -454,5 +454,9 @@ def _misfit_of_runs(study: RowStudy) -> str:
         return "rows.features.states: must be given with occupancy, and only there"
     domains = features.domains
     if domains is not None and domains.families == domains.column:
-        return "rows.features.domains.families: must be another column than column"
+        return (
+            "rows.features.domains.families: must be another column than "
+            f"rows.features.domains.column, got {domains.column} for both; null leaves "
+            "families out"
+        )
     return ""

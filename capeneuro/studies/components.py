@@ -57,7 +57,7 @@ from capeneuro.studies.components_forecast import (
     check_features,
     prior_forecast_line,
 )
-from capeneuro.studies.counts import write_sizes
+from capeneuro.studies.counts import note_other_lengths, write_sizes
 from capeneuro.studies.flow import (
     MASK,
     VERDICTS,
@@ -160,7 +160,9 @@ class ComponentsKind(StudyKind):
         nifti.write_mask(study.results / MASK, mask)
         if study.prior is not None:
             open_prior(study)
-        write_sizes(study, sites, {n: [*of.values()] for n, of in lengths.items()})
+        volumes = {name: [*of.values()] for name, of in lengths.items()}
+        write_sizes(study, sites, volumes)
+        note_other_lengths(study, volumes)
         for name, people in included.items():
             n_runs = sum(map(len, people.values()))
             print(f"{name}: {survey.how_many(len(people), n_runs)}")

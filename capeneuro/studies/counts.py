@@ -78,6 +78,20 @@ def write_sizes(
     """
     sizes = _sizes(study, sites, lengths)
     files.write_json(study.private("_aggregator") / SIZES, sizes)
+
+
+def note_other_lengths(
+    study: StudyConfig, lengths: Mapping[str, Sequence[int]]
+) -> None:
+    """Print a note where people's volumes are far from the study's expected number.
+
+    Parameters
+    ----------
+    study
+        A study of volumes; where a person is one row nobody has counted volumes.
+    lengths
+        By site the number of volumes of each of its people.
+    """
     if (expected := study.expected.volumes) is None:
         return
     for name, of_site in lengths.items():

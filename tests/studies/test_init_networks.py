@@ -91,6 +91,14 @@ def test_from_folders_to_the_report_by_two_commands(study, capsys):
 TABLE = "group_desc-contrast_table.tsv"
 
 
+def test_rows_of_people_are_not_taken_for_their_volumes(study, capsys):
+    content = yaml.safe_load(Path(CONFIG).read_text())
+    content["expected"] = {"people": 12, "volumes": 60}
+    Path(CONFIG).write_text(yaml.safe_dump(content))
+    assert command("validate", CONFIG) == 0
+    assert "half of the people" not in capsys.readouterr().out
+
+
 def test_degrees_of_freedom_count_the_constants_of_all_sites(study):
     """Else half of studies of so few people named a difference."""
     assert command("run", CONFIG) == 0
@@ -185,7 +193,7 @@ def test_courses_are_of_the_template_but_gifts(study, courses):
         (
             "domains",
             {"file": "config/networks.tsv", "column": "domain", "families": "domain"},
-            "must be another column",
+            "column, got domain for both; null leaves families out",
         ),
         (
             "domains",
