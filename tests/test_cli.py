@@ -680,9 +680,9 @@ def test_plan_tells_what_dropout_costs(tiny, capsys):
 @pytest.mark.parametrize(
     ("n_sites", "words"),
     [
-        (2, "1.41 times the noise of a promise against 0 colluding sites"),
-        (3, "1.22 times the noise of a promise against 0 colluding sites"),
-        (5, "1.15 times the noise of a promise against 1 colluding site:"),
+        (2, "1.41 times the noise of a promise against 0 colluding sites: a partner"),
+        (3, "1.22 times the noise of a promise against 0 colluding sites: a partner"),
+        (5, "1.15 times the noise of a promise against 1 colluding site: an aggreg"),
     ],
 )
 def test_plan_tells_what_a_partner_and_the_aggregators_seat_cost(

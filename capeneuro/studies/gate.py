@@ -505,7 +505,7 @@ def _print_coalition_noise(study: StudyConfig) -> None:
     if n_named < c:
         factor = ((t - n_named) / (t - c)) ** 0.5
         why = "a partner takes its own noise off the result, so one always counts"
-        if not study.is_independent:
+        if accounting.coalition(S, study.budget.n_colluding, True) < c:
             why = "an aggregator at a site counts; `aggregator: independent` if at none"
         print(
             f"{factor:.2f} times the noise of a promise against {n_named} colluding "
