@@ -6,6 +6,7 @@ import scipy.linalg
 
 from capeneuro import linalg
 from capeneuro.algorithms import tensor_parts
+from capeneuro.privacy.clipping import CLIP_SAFETY
 
 SIZES = [1, 2, 3, 7, 40]
 
@@ -146,3 +147,16 @@ def test_a_tensor_by_a_matrix_on_each_side(rng):
     T, W = linalg.unpack_symmetric3(rng.standard_normal(20)), rng.random((4, 3))
     expected = np.einsum("ijk,ia,jb,kc->abc", T, W, W, W)
     np.testing.assert_allclose(tensor_parts.multilinear(T, W), expected)
+
+
+def test_twenty_million_samples_are_rounded_by_less_than_clips_keep_free():
+    """A site of a biobank: 40,000 people x 500 volumes, whose terms all add up."""
+    A, one = np.full((4, 20_000_000), 0.4997, "f4"), 12_345_678  # norms of nearly 1
+    total = linalg.outer_sum(A, A)
+    a = A[:, one].astype(float)
+    b = a * [-1, -1, 1, 1]
+    A[:, one] = b
+    moved = total - linalg.outer_sum(A, A)
+    error = np.linalg.norm(moved - (np.outer(a, a) - np.outer(b, b)))
+    assert 0 < error <= (1 - CLIP_SAFETY) / 4
+    np.testing.assert_allclose(total, A.shape[1] * np.outer(a, a), rtol=1e-6)

@@ -66,3 +66,17 @@ def test_what_is_kept_free_is_enough():
     h = ring.grid([1.0], 1.0, 5, "rounded")
     assert h * ring.FINEST <= 2.0**8 and 2.0**53 / ring.FINEST >= 2.0**31
     assert 2.0**53 / ring.FINEST_ZERO_SUM >= 2.0**23
+
+
+@pytest.mark.parametrize("multiplier", [0.1, 1.0, 1000.0])
+def test_means_of_twenty_million_samples_fit_with_their_noise(multiplier):
+    """The largest value of a statistic bounded by 1, on the grid of so many samples."""
+    sensitivity, n_sites = np.sqrt(2) / 20e6, 64
+    gamma = (multiplier * sensitivity) ** 2
+    for noise in ("rounded", "exact"):
+        h = ring.grid([gamma] * n_sites, sensitivity, 70_000, noise)
+        k = ring.to_ring(np.array([1.0, -1.0]), h, n_sites)
+        total = ring.from_ring(np.sum([k] * n_sites, axis=0), h)
+        # Rounded by half a step of each site at most.
+        assert np.abs(total - n_sites * np.array([1, -1])).max() <= n_sites * h / 2
+        assert h <= sensitivity * max(multiplier, 1) * 2.0**-13
