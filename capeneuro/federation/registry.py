@@ -78,16 +78,22 @@ def enter(lines: Lines, people: Iterable[str]) -> dict[str, int]:
     with _locked(lines):
         digests = _digests(place, people)
         list_of_ledger = _read(place, lines.id)
-        shared = {}
-        for ledger_id in _other_ledgers(place, lines.id):
-            other_list = _read(place, ledger_id)
-            stated = {*list_of_ledger.distinct.get(ledger_id, ())}
-            stated |= {*other_list.distinct.get(lines.id, ())}
-            if n := len((digests & set(other_list.people)) - stated):
-                shared[ledger_id] = n
+        shared = _shared(lines, list_of_ledger, digests)
         if not shared:
             list_of_ledger.add(digests)
             _write(lines, list_of_ledger)
+    return shared
+
+
+def _shared(lines: Lines, list_of_ledger: _People, digests: set[str]) -> dict[str, int]:
+    """Number of people, by their digests, that each other ledger of the host has."""
+    shared = {}
+    for ledger_id in _other_ledgers(lines.second_place, lines.id):
+        other_list = _read(lines.second_place, ledger_id)
+        stated = {*list_of_ledger.distinct.get(ledger_id, ())}
+        stated |= {*other_list.distinct.get(lines.id, ())}
+        if n := len((digests & set(other_list.people)) - stated):
+            shared[ledger_id] = n
     return shared
 
 
@@ -109,6 +115,34 @@ def known_elsewhere(book: Ledger, subjects: Iterable[str]) -> dict[Path, int]:
     """
     with book.locked():
         shared = enter(book.lines, map(book.spelling, subjects))
+    return _by_folder(book, shared)
+
+
+def counted_elsewhere(book: Ledger, subjects: Iterable[str]) -> dict[Path, int]:
+    """People of a ledger to come that others of this host have; writes nothing.
+
+    Parameters
+    ----------
+    book, subjects
+        As of :func:`known_elsewhere`.
+
+    Returns
+    -------
+    dict
+        As of :func:`known_elsewhere`.
+    """
+    lines = book.lines
+    if lines.second_place is None:
+        return {}
+    people = [book.spelling(subject) for subject in subjects]
+    with book.locked(), _locked(lines):
+        digests = _digests(lines.second_place, people)
+        shared = _shared(lines, _read(lines.second_place, lines.id), digests)
+    return _by_folder(book, shared)
+
+
+def _by_folder(book: Ledger, shared: dict[str, int]) -> dict[Path, int]:
+    """Numbers of people by the folder of another ledger, in place of its id."""
     place = book.lines.second_place
     return {folder_of(place, ledger_id): n for ledger_id, n in shared.items()}
 

@@ -1,6 +1,7 @@
 """Nobody is counted twice, or has more volumes than the study allows."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.site import SiteConfig
@@ -8,6 +9,7 @@ from capeneuro.config.study import StudyConfig
 from capeneuro.data import files
 from capeneuro.federation import registry
 from capeneuro.federation.ledger import Ledger
+from capeneuro.federation.registry import counted_elsewhere, known_elsewhere
 from capeneuro.federation.site import empty, longer
 from capeneuro.privacy import accounting
 from capeneuro.site_data.terms import open_ledger, stages_of
@@ -29,11 +31,30 @@ def keep_people(study: StudyConfig, site: SiteConfig) -> None:
         raise ConfigError(f"site {site.name}: {error}")
 
 
+def check_elsewhere(
+    study: StudyConfig, site: SiteConfig, people: Collection[str]
+) -> None:
+    """Refuse people whom :func:`keep_people` would refuse as counted elsewhere.
+
+    Before they are prepared; nothing is registered.
+
+    Raises
+    ------
+    ConfigError
+        If a person is in another ledger, or takes part as another site.
+    """
+    if site.second_place is None:
+        return
+    book = open_ledger(site)
+    if error := _other_ledger_error(study, site, book, people, counted_elsewhere):
+        raise ConfigError(f"site {site.name}: {error}")
+
+
 def double_error(study: StudyConfig, site: SiteConfig, people: Collection[str]) -> str:
     """Error where people are in another ledger, site or cohort, too; or empty."""
     book, error = open_ledger(site), ""
     if site.second_place is not None:
-        error = _other_ledger_error(study, site, book, people)
+        error = _other_ledger_error(study, site, book, people, known_elsewhere)
     if not error and site.cohort and (shared := book.register(people)):
         error = "cohort: its people must be in no other cohort of the ledger, got "
         error += ", ".join(f"{n} of {name!r}" for name, n in shared.items())
@@ -41,9 +62,16 @@ def double_error(study: StudyConfig, site: SiteConfig, people: Collection[str]) 
 
 
 def _other_ledger_error(
-    study: StudyConfig, site: SiteConfig, book: Ledger, people: Collection[str]
+    study: StudyConfig,
+    site: SiteConfig,
+    book: Ledger,
+    people: Collection[str],
+    elsewhere: Callable[[Ledger, Collection[str]], dict[Path, int]],
 ) -> str:
-    """Error where people are in another ledger, or take part as another site."""
+    """Error where people are in another ledger, or take part as another site.
+
+    ``elsewhere`` is a function of :mod:`.registry` that finds other ledgers.
+    """
     if double := registry.in_study_as(
         book, study.identity, study.lineage, site.name, people, stages_of(study)
     ):
@@ -51,7 +79,7 @@ def _other_ledger_error(
             f"name: people of it are in this study as site {double!r} already, and a "
             "promise counts each of them once; keep that name"
         )
-    for folder, n in registry.known_elsewhere(book, people).items():
+    for folder, n in elsewhere(book, people).items():
         state = "whose folder is gone, so bring it back first"
         if folder.is_dir():
             spent = Ledger(folder, book.ceiling, site.second_place).total()

@@ -49,7 +49,7 @@ from capeneuro.persons.components import RUNS, write_people
 from capeneuro.persons.quality import run_quality
 from capeneuro.report import maps as group_maps
 from capeneuro.report import page, progress, scores, sentences
-from capeneuro.site_data.people import keep_people
+from capeneuro.site_data.people import check_elsewhere, keep_people
 from capeneuro.studies import around_prior, ask_moments, components_forecast
 from capeneuro.studies.ask import MOST_KEPT
 from capeneuro.studies.components_forecast import (
@@ -156,6 +156,7 @@ class ComponentsKind(StudyKind):
             check_all(chain(open_all, [read_all]))
         except ConfigError as error:
             raise ConfigError(_with_remedy(error, sites, runs)) from None
+        check_all(partial(check_elsewhere, study, sites[n], included[n]) for n in sites)
         lengths = {name: _lengths(rows) for name, rows in tables.items()}
         nifti.write_mask(study.results / MASK, mask)
         if study.prior is not None:

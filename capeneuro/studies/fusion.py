@@ -46,7 +46,7 @@ from capeneuro.privacy.queries import QUERIES
 from capeneuro.report import maps as group_maps
 from capeneuro.report import page, progress, scores, sentences
 from capeneuro.report.figures import Figure
-from capeneuro.site_data.people import keep_people
+from capeneuro.site_data.people import check_elsewhere, keep_people
 from capeneuro.studies.counts import write_sizes
 from capeneuro.studies.flow import (
     MASK,
@@ -148,6 +148,7 @@ class FusionKind(StudyKind):
             public = study.space.mask, study.space.basis_file
             derivatives.check_templates(images, public)
         check_ceilings(study, sites)
+        check_all(partial(check_elsewhere, study, sites[n], people[n]) for n in people)
         everybody = [pair for pairs in people.values() for pair in pairs.values()]
         bar = progress.bar(everybody, "validate")
         check_all(partial(read_person, study, views, pair) for pair in bar)

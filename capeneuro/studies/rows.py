@@ -36,7 +36,7 @@ from capeneuro.report import maps as group_maps
 from capeneuro.report import page, progress, scores
 from capeneuro.report.figures import Figure
 from capeneuro.report.scores import AGAINST, Score
-from capeneuro.site_data.people import keep_people
+from capeneuro.site_data.people import check_elsewhere, keep_people
 from capeneuro.studies.counts import write_sizes
 from capeneuro.studies.flow import (
     MASK,
@@ -341,6 +341,7 @@ class RowStudyKind(StudyKind):
                 )
             print(f"note: {some(sites)}: {reason} here")
         check_ceilings(study, sites)
+        check_all(partial(check_elsewhere, study, sites[n], people[n]) for n in people)
         arguments = [
             (study, shape, sites[name], person)
             for name, site_people in people.items()

@@ -66,8 +66,15 @@ def test_a_ceiling_does_not_start_anew_with_the_name_of_a_site(tiny, capsys):
         if k:
             edit(f"{name}.yaml", "ledger", f"private/{name}/ledger")
             begin(f"{name}.yaml")
+            capsys.readouterr()
+            assert command("validate", STUDY) == 2  # before anybody is prepared
+            said.append(capsys.readouterr().err)
+            edit(f"{name}.yaml", "ledger", "private/site-0/ledger")
+            edit(f"{name}.yaml", "epsilon", 20.0)
         assert command("validate", STUDY) == 0
         if k:
+            edit(f"{name}.yaml", "epsilon", 2.0)
+            edit(f"{name}.yaml", "ledger", f"private/{name}/ledger")
             capsys.readouterr()
             assert command("prepare", STUDY, "--site", name) == 2
             said.append(capsys.readouterr().err)
@@ -93,6 +100,8 @@ def test_somebody_known_to_a_ledger_is_in_no_second_one(tmp_path):
     assert registry.known_elsewhere(north, ["ann", "bob"]) == {}
     assert registry.known_elsewhere(north, ["ann", "cem"]) == {}  # its own people
     assert registry.known_elsewhere(south, ["cem", "dan"]) == {north.folder: 1}
+    assert registry.counted_elsewhere(south, ["cem", "dan"]) == {north.folder: 1}
+    assert registry.counted_elsewhere(south, ["eva"]) == {}  # and nobody is written
     assert registry.known_elsewhere(north, ["eva"]) == {}
     assert registry.known_elsewhere(south, ["eva", "fay"]) == {north.folder: 1}
     assert registry.known_elsewhere(north, ["fay"]) == {}  # who was refused is nobody's
