@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from capeneuro.config import scaffold
 from capeneuro.config.errors import ConfigError
-from capeneuro.config.names import name_of
+from capeneuro.config.names import name_of, stated
 from capeneuro.config.sections import Cleaning, is_cifti
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import beside, cifti, cleaning, derivatives, files, nifti, survey
@@ -118,7 +118,8 @@ def inspect(
             str(error).replace("in the site file ", "").replace("person: ", "--person ")
         )
         raise ConfigError(f"--from: {text}") from None
-    if not notes and all(len(runs) == 1 for runs in people.values()):
+    paths = [path for runs in people.values() for path in runs]
+    if not notes and len(paths) == len(people) and not any(map(stated, paths)):
         notes = ["each file counts as ONE PERSON; those of one person are to be named"]
         notes = [f"{notes[0]} sub-<label>_run-1_bold.nii.gz, sub-<label>_run-2_..."]
     return SiteFolder(name, site, moved(images, base), notes, is_denoised)

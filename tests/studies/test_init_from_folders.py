@@ -391,6 +391,20 @@ def test_a_folder_called_by_a_number_is_a_site(tmp_path, monkeypatch):
     assert load.load_site(Path("s/config/sites/1.yaml")).name == "1"
 
 
+def test_files_that_say_their_person_are_not_said_to_be_people(
+    tmp_path, monkeypatch, capsys
+):
+    """One run each, in folders of fMRIPrep."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        for k in (1, 2):
+            run = Path(name) / f"sub-{k}/func" / NAME.format(k, "rest", 2)
+            write_image(run, np.full((5, 5, 5, T), float(k)))
+    assert command("init", "s", "--from", "a", "b") == 0
+    said = capsys.readouterr().out
+    assert "2 people, 2 runs" in said and "ONE PERSON" not in said
+
+
 def test_plain_images_are_people_and_another_grid_is_said(
     tmp_path, monkeypatch, capsys
 ):
