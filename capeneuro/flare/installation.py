@@ -78,15 +78,15 @@ def versions() -> Iterator[Finding]:
             installed.append(f"{requirement.name} {version}")
             if version not in requirement.specifier:
                 wrong.append(f"{requirement.name} {version} is not {requirement}")
-        value = ", ".join(installed) or "not installed"
+        # Of an extra that is there in part, the rest may be for something else.
+        value = "not installed" if missing else ", ".join(installed)
         extra = rule.removeprefix("extra ")
         target = "capeneuro" if rule == "packages" else f"capeneuro[{extra}]"
         remedy = f"; pip install --upgrade '{target}'"
-        if wrong or (missing and installed):
+        if wrong or (missing and rule == "packages"):
             lacking = [f"{name} is not installed" for name in missing]
             text = ", ".join([*wrong, *lacking]) + remedy
-            # Of an extra that is there in part, the rest may be for something else.
-            yield Finding(rule, text, warning=not wrong and rule != "packages")
+            yield Finding(rule, text)
         else:
             yield Finding(rule, value=value)
 

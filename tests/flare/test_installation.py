@@ -46,3 +46,17 @@ def test_doctor_finds_a_damaged_ledger_and_an_old_package(home, capsys, monkeypa
     assert len(failed) == 2
     assert "pip install --upgrade 'capeneuro'" in failed[0]
     assert "is damaged" in failed[1]
+
+
+def test_an_extra_that_is_there_in_part_is_not_installed(home, capsys, monkeypatch):
+    """Nobody may have asked for it: its packages are there for something else."""
+    lines = ["numpy", "numpy; extra == 'x'", "no-such-package; extra == 'x'"]
+    monkeypatch.setattr(installation.metadata, "requires", lambda _: lines)
+    extra = [*installation.versions()][-1]
+    assert extra.line.split() == ["ok", "extra", "x:", "not", "installed"]
+    lines[1] = "numpy>=99; extra == 'x'"
+    extra = [*installation.versions()][-1]
+    assert extra.failed and "is not numpy>=99" in extra.line
+    lines[:] = ["numpy", "no-such-package"]
+    (packages,) = installation.versions()
+    assert packages.failed and "no-such-package is not installed" in packages.line
