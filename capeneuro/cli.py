@@ -332,7 +332,7 @@ def step(options: argparse.Namespace) -> None:
 
 # Options that steps take, see `studies/steps.py`; the text is that of the example.
 STEP_OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
-    "site": ("--site demo-1", {"required": True, "help": "name of the site"}),
+    "site": ("--site site-1", {"required": True, "help": "name of the site"}),
     "people": ("", {"type": int, "help": "people at all sites together"}),
     "volumes": ("", {"type": int, "help": "volumes of one person"}),
     "features": ("", {"type": int, "help": "features of the basis"}),
@@ -1196,7 +1196,7 @@ def commands() -> Iterator[Command]:
     yield Command(explain, _explain_arguments, "budget.n_colluding")
     yield Command(doctor, _no_arguments, "> doctor.txt")
     yield Command(
-        site_means, _site_means_arguments, f"{study} --site north", "site-means"
+        site_means, _site_means_arguments, f"{study} --site site-1", "site-means"
     )
     yield Command(check, _study_argument, study)
     for name, of_study in steps().items():
@@ -1206,23 +1206,22 @@ def commands() -> Iterator[Command]:
         yield Command(step, add_arguments, example, name, of_study.summary)
     yield Command(run_study, _run_arguments, study, "run")
     yield Command(bids, _bids_arguments, "fmriprep out participant --data public")
-    yield Command(
-        prior, _prior_arguments, "config/public.yaml --out public.npz --source ABIDE"
-    )
+    prior_example = f"{study} --out public.npz --source ABIDE"
+    yield Command(prior, _prior_arguments, prior_example)
     model = "results/my-study/group_desc-regression_model.json"
     yield Command(predict, _predict_arguments, f"{model} new.tsv")
-    yield Command(ledger, _ledger_arguments, "show config/demo/sites/demo-1.yaml")
-    yield Command(privacy, _privacy_arguments, "verify results/demo/privacy.json")
+    yield Command(ledger, _ledger_arguments, "show config/sites/site-1.yaml")
+    yield Command(privacy, _privacy_arguments, "verify results/my-study/privacy.json")
     yield Command(audit, _audit_arguments, "--arms cape --pairs 10000")
     kit_check = "check kits/site-1 --site-file config/sites/site-1.yaml"
     yield Command(federation, _federation_arguments, kit_check)
-    entry = f"{study} --site north --institution I --contact C"
+    entry = f"{study} --site site-1 --institution I --contact C"
     yield Command(join, _join_arguments, entry)
     yield Command(site, _site_arguments, f"{study} --site site-1 --kit kits/site-1")
     kits = "--kit kits/server --lead kits/lead"
     yield Command(aggregate, _aggregate_arguments, f"{study} {kits}")
-    yield Command(answer, _answer_arguments, "carried-1.north.request.zip")
-    yield Command(ask, _ask_arguments, "results/contrast '~ diagnosis + age'")
+    yield Command(answer, _answer_arguments, "my-study-1.site-1.request.zip")
+    yield Command(ask, _ask_arguments, "results/my-study '~ patient + age'")
 
 
 def parser() -> argparse.ArgumentParser:

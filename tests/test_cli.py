@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+import shlex
 import shutil
 from dataclasses import replace
 from functools import partial
@@ -1045,6 +1046,22 @@ def test_help_of_each_command_shows_an_example(name, capsys):
         cli.main([name, "--help"])
     assert stop.value.code == 0
     assert f"example: capeneuro {name}" in capsys.readouterr().out
+
+
+def test_examples_of_the_help_fit_a_study_of_init(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert command("init", "my-study", "--sites", "2") == 0
+    monkeypatch.chdir("my-study")
+    sites = {path.stem for path in Path("config/sites").iterdir()}
+    parser = cli.parser()
+    for example in cli.commands():
+        name = example.name or example.run.__name__
+        words = shlex.split(example.example.partition(">")[0])
+        options = parser.parse_args([name, *words])
+        assert getattr(options, "site", None) in {None, False, *sites}, example
+        for word in words:
+            assert not word.startswith("config/") or Path(word).is_file(), example
+            assert not re.match("results/(?!my-study)", word), example
 
 
 def test_help_lists_every_command(capsys):
