@@ -26,14 +26,12 @@ def open_decisions(
             "`independent` if it sits at no site, which takes less noise"
         )
     if study.budget.n_colluding is None:
-        n = study.n_colluding
-        yield (
-            f"budget.n_colluding: null, so the promise is against {n} "
-            f"{'site' if n == 1 else 'sites'} that pool what they know"
-        )
+        yield f"budget.n_colluding: null, so the promise is against {study.adversary}"
     if is_private and study.source == scaffold.FILL_IN["source"]:
         yield "source: as capeneuro init writes it; say where bounds come from"
-    if is_private and not any(vars(study.governance).values()):
+    # Where sites are apart the lead, who writes the study file, has no site's file.
+    is_lead = not sites if study.is_apart else is_private
+    if is_lead and not any(vars(study.governance).values()):
         yield "governance: names nobody who answers for the study"
     for name, site in sites.items():
         if site.data == "private" and site.epsilon <= study.promise_of(name).epsilon:

@@ -172,4 +172,10 @@ def test_what_nobody_decided_is_named(tmp_path, monkeypatch, capsys):
         "epsilon of site-1",
     ]
     settled = study.model_copy(update={"aggregator": "independent"})
-    assert "aggregator" not in next(decisions.open_decisions(settled, sites))
+    line = next(decisions.open_decisions(settled, sites))
+    assert line.startswith("budget.n_colluding")
+    assert line.endswith("the promise is against the aggregator and any 1 site")
+    # The lead writes the study file, and has no site's file where sites are apart.
+    apart = study.model_copy(update={"federation": "files"})
+    assert not any("governance" in x for x in decisions.open_decisions(apart, sites))
+    assert any("governance" in line for line in decisions.open_decisions(apart, {}))
