@@ -128,8 +128,9 @@ def init(options: argparse.Namespace) -> None:
         print(f"cd {folder}; {first}capeneuro check config/config.yaml")
         if options.data == "private" and not has_study:
             print(
-                "next: capeneuro ledger init SITE_FILE for each file in config/sites; "
-                "then capeneuro plan and run, as check says"
+                "next: rename the sites to your institutions, since a ledger goes by "
+                "its site's name on this machine; then capeneuro ledger init SITE_FILE "
+                "for each file in config/sites, capeneuro plan and run"
             )
 
 

@@ -988,7 +988,10 @@ def test_init_then_check(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert command("init", "mine", "--sites", "3") == 0
     said = capsys.readouterr().out
-    assert "cd mine;" in said and "next: capeneuro ledger init SITE_FILE" in said
+    assert "cd mine;" in said and "capeneuro ledger init SITE_FILE" in said
+    assert "next: rename the sites to your institutions" in said
+    assert command("init", "open", "--data", "public") == 0
+    assert "ledger" not in capsys.readouterr().out
     monkeypatch.chdir(tmp_path / "mine")
     assert command("check", "config/config.yaml") == 0
     said = capsys.readouterr().out
