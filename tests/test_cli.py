@@ -952,6 +952,14 @@ def test_audit_says_row_by_row_that_it_holds(capsys, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_help_of_audit_says_how_long_it_takes(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["audit", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "1000 take up to a minute a row" in text
+    assert "example: capeneuro audit --arms cape --queries mean --pairs 500" in text
+
+
 def test_audit_ends_badly_where_a_row_does(capsys, monkeypatch):
     half = noise.standard_normal
     monkeypatch.setattr(noise, "standard_normal", lambda size: half(size) / 2)
