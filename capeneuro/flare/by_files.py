@@ -35,15 +35,13 @@ from capeneuro.privacy import accounting, noise
 from capeneuro.privacy.queries import QUERIES, largest_contribution
 from capeneuro.report import disclosure
 from capeneuro.report.protection import ANSWERS
-from capeneuro.studies import flow, gate, one_process, registry, workflow
+from capeneuro.studies import flow, gate, one_process, registry, travel, workflow
 from capeneuro.studies import sites as site_files
 from capeneuro.studies.tasks import Task
 from capeneuro.studies.timecourse_features import made_from
 
 # Exit status of `aggregate` while answers are missing.
 WAITING = 4
-# Releases from which on a network is the better way.
-MANY = 4
 # Seconds between looks into a synchronised folder.
 LOOK = 2.0
 TAKEN_BACK = (
@@ -127,7 +125,7 @@ def aggregate(path: Path, folder: Path, watch: bool, cores: int, gone: str = "")
             federation.close()
 
     gate.gate(next(iter(study.members.values())), {})
-    print(_visits(study))
+    print(travel.visits(study))
     while True:
         try:
             for _ in one_process.run_study(
@@ -148,19 +146,6 @@ def aggregate(path: Path, folder: Path, watch: bool, cores: int, gone: str = "")
             if not watch:
                 return WAITING
             time.sleep(LOOK)
-
-
-def _visits(study: StudyConfig) -> str:
-    """How often a file goes to each site and back, as a line."""
-    n = sum(study.full_study.n_releases.values())
-    line = f"up to {n + 1} visits a site: its entry, and one for each of {n} releases"
-    if n == 1:
-        line = "two visits a site: its entry, then approval and answer in one"
-    elif n > MANY:
-        line += "; over a network they take seconds each"
-        choices = {s.with_fewer_releases for s in study.full_study.members.values()}
-        line += "".join(f"; {choice}" for choice in sorted(choices - {""}))
-    return line
 
 
 def _check_kind(study: StudyConfig) -> None:

@@ -91,6 +91,8 @@ def plan(
     is_on_paper, is_private = any(counts), study.arm != "non-private"
     stages, has_stages = study.members, "" not in study.members
     print(promise_line(study))
+    if study.federation == "files":
+        print(f"carried by hand: {travel.visits(study)}")
     ratios: dict[str, Any] = {}
     if has_stages or not is_private:
         _print_costs(study, sites)

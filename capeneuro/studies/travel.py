@@ -14,6 +14,8 @@ NUMBER, ARRAYS = 8, 2
 MEMORY, OPENED = 400 * 2**20, 4
 # Bytes a second of a line in the forecast.
 LINE = 10**6
+# Releases from which on a network is better than files that people carry.
+MANY = 4
 
 
 def n_bytes(study: StudyConfig, n_features: int) -> int:
@@ -61,6 +63,19 @@ def forecast(study: StudyConfig, n_features: int) -> str:
         f"{size_in_words(MEMORY + OPENED * largest)} of memory, and while answers "
         f"arrive {size_in_words(n_sites * largest)} of disk"
     )
+
+
+def visits(study: StudyConfig) -> str:
+    """How often a file goes to each site and back, as a line."""
+    n = sum(study.full_study.n_releases.values())
+    line = f"up to {n + 1} visits a site: its entry, and one for each of {n} releases"
+    if n == 1:
+        line = "two visits a site: its entry, then approval and answer in one"
+    elif n > MANY:
+        line += "; over a network they take seconds each"
+        choices = {s.with_fewer_releases for s in study.full_study.members.values()}
+        line += "".join(f"; {choice}" for choice in sorted(choices - {""}))
+    return line
 
 
 def size_in_words(size: int) -> str:

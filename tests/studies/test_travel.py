@@ -50,3 +50,18 @@ def test_what_cannot_travel_is_refused_in_one_line(study):
     crowd = study(n_sites=MOST_SITES + 1, pca=Of(method="power"))
     with pytest.raises(ConfigError, match="sites: must be at most 256, got 257"):
         travel.check(crowd, 10)
+
+
+@pytest.mark.parametrize(
+    ("n_releases", "said"),
+    [
+        (1, "two visits a site"),
+        (3, "up to 4 visits a site: its entry, and one for each of 3 releases"),
+        (12, "over a network they take seconds each; constants take two"),
+    ],
+)
+def test_visits_of_files_are_counted(n_releases, said):
+    member = Of(with_fewer_releases="constants take two")
+    made = Of(n_releases={"pca": n_releases}, members={"": member})
+    made.full_study = made
+    assert said in travel.visits(made)
