@@ -523,6 +523,7 @@ def _statement(
     site = site_files.load_sites(visit.study)[visit.name]
     delta, share = promise.delta, 100 * accounting.attack_accuracy_bound(promise.mu)
     guess = GUESS[promise.unit].format(share=share)
+    left = round(100 * max(0.0, 1 - (spent / promise.mu) ** 2))
     remaining = accounting.epsilon_from_mu(
         max(promise.mu**2 - spent**2, 0) ** 0.5, delta
     )
@@ -575,7 +576,9 @@ def _statement(
         },
         "spends": f"{accounting.epsilon_from_mu(spends, delta):.3g}",
         "spent": f"{accounting.epsilon_from_mu(spent, delta):.3g}",
-        "left": f"{remaining:.3g}",
+        "left": left,
+        "left_words": f"later files may use epsilon {remaining:.3g} together (losses "
+        "add up as squares)",
         "ceiling": f"{site.epsilon:g}",
         "is_exact": is_exact,
         "is_repeat": bool(answered) and not new,

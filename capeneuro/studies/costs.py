@@ -29,7 +29,7 @@ TOOK = re.compile(r"took ([\d.]+) s, ([\d.]+) s of a processor, at most (\d+) Mi
 
 @dataclass(frozen=True)
 class FirstPeople(SitePeople):
-    """People of a site of whom the first few are prepared, and nothing is kept.
+    """The first people of a site, prepared to see what one takes.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class FirstPeople(SitePeople):
         prepare: Callable[[str, Source], Prepared],
         title: str,
     ) -> None:
-        """Prepare the first people, and note what they took."""
+        """Prepare the first people and note their time and size."""
         self.seen["people"] = [len(people)]
         for name in [*people][: self.n_tried]:
             start = time.process_time()
@@ -61,7 +61,7 @@ class FirstPeople(SitePeople):
 
 
 def lines(study: StudyConfig, sites: Sites) -> Iterator[str]:
-    """What preparing takes here, foretold from a person or two, and took before.
+    """Describe what preparing will take and what it took before.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def lines(study: StudyConfig, sites: Sites) -> Iterator[str]:
 
 
 def _foretold(n_people: int, seconds: float, size: float) -> str:
-    """Time, disk and memory of so many people, each of so many seconds and bytes."""
+    """Describe the time, disk and memory that preparing needs."""
     unit = 1024**2 if sys.platform == "darwin" else 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
     total = n_people * seconds

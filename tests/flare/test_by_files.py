@@ -140,7 +140,8 @@ def test_components_by_files_and_what_each_file_discloses(root, capsys):
                     text.split()
                 )
         assert command("privacy", "verify", str(path)) == 0
-    assert told["left"] == "0"
+    assert told["left"] == 0
+    assert "may use epsilon 0 together" in told["left_words"]
 
 
 @pytest.mark.parametrize(
