@@ -55,6 +55,14 @@ def test_it_is_that_of_all_lines_anew(steps, stride):
     assert [*sums.by_digest.values()] == lines
 
 
+def test_a_sum_that_is_given_up_late_takes_no_later_one_with_it():
+    lines = [ReleaseLine(mu=1.0, sum=name, study="p") for name in "abc"]
+    lines.append(ReleaseLine(mu=1.0, sum="d", study="q", void=["b"]))
+    sums = Sums()
+    sums.read(lines)
+    assert sums.memory("e", {"p", "q"}, []) == memory_anew(lines, "e", {"p", "q"}, [])
+
+
 @given(st.lists(st.sets(st.sampled_from("abc"), min_size=1), max_size=8))
 def test_fixed_sums_are_the_same_whenever_they_come_again(survivors):
     fixed, seen = FixedSums(), {}
