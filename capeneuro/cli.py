@@ -1089,13 +1089,14 @@ def audit(options: argparse.Namespace) -> int:
         "party": options.party,
         "progress": progress.named("transcripts"),
     }
-    every = ",".join(canaries.CANARIES)
-    queries = (options.queries or every).split(",")
-    for key, asked, known in (
+    queries = [*canaries.CANARIES]
+    if options.queries:
+        queries = options.queries.split(",")
+    for key, chosen, known in (
         ("arms", settings["arms"], canaries.ARMS),
         ("queries", queries, canaries.CANARIES),
     ):
-        if unknown := set(asked) - set(known):
+        if unknown := set(chosen) - set(known):
             raise ConfigError(
                 f"--{key}: must be of {', '.join(known)}, got {', '.join(unknown)}"
             )

@@ -74,8 +74,7 @@ class ContrastKind(RowStudyKind):
         "question to these columns\ncan be asked afterwards, at no cost: "
         "capeneuro ask. A covariate that is carried for it alone makes\n"
         "errors `with one more covariate` times as large, and one that moves all "
-        "outcomes, as age may, makes\nerrors larger than foretold: up to 2.6 times "
-        "were seen"
+        "outcomes, as age may, makes\nerrors larger than foretold"
     )
     fewer_features: ClassVar = (10, 1)
     shown_table: ClassVar = TABLE
