@@ -32,6 +32,7 @@ One release of ``linear_moments`` (replace-one 2 clip / n). All else is post-pro
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -557,7 +558,7 @@ class ReleasedMoments:
         """Collect a release and the public numbers of its study."""
         nothing = np.zeros((0, 0))
         centers = centers or Centers(nothing, nothing, np.zeros(0))
-        return cls(
+        moments = cls(
             value=release.value,
             deviation=release.deviation,
             n_units=release.n_units,
@@ -576,6 +577,14 @@ class ReleasedMoments:
             center_errors=centers.errors,
             center_sizes=centers.sizes,
         )
+        # The axes of many outcomes take seconds: those that are there are used again.
+        vars(moments)["outcomes"] = outcomes
+        return moments
+
+    @cached_property
+    def outcomes(self) -> Outcomes:
+        """Public numbers of outcomes."""
+        return Outcomes(self.outcome_center, self.outcome_covariance)
 
     @property
     def effects(self) -> tuple[Effect, ...]:
@@ -650,9 +659,8 @@ class ReleasedMoments:
 
     def fit(self) -> "Fit":
         """Regression of outcomes on these covariates."""
-        outcomes = Outcomes(self.outcome_center, self.outcome_covariance)
         release = Release(self.value, self.deviation, self.n_units, (), np.inf)
-        return fitted(release, self.effects, outcomes, self.clip, self.centers)
+        return fitted(release, self.effects, self.outcomes, self.clip, self.centers)
 
     def contrasts(self, joins_sites: bool = True) -> Contrasts:
         """Estimate the effects of these covariates in the unit of each outcome.
@@ -833,7 +841,8 @@ def fitted(
     public, weight, c = sums.public, sums.clip_weight, sums.clip
     # Covariates are over their scales here, outcomes are T y.
     J, of_J = products(sums.zx, tau / (COVARIATES * c * weight), effects, off)
-    between = _between(sums, J, tau, effects, outcomes)
+    apart = _sites_apart(sums, J, tau, effects, outcomes)
+    between = apart * outcomes.alike
     of_x, of_z = second_moments(J, effects, exact=not tau)
     A = np.linalg.pinv(J + _shrinkage_of_sites(J, tau / weight, between, effects))
     if not tau:
@@ -843,8 +852,8 @@ def fitted(
     explained = np.sum((of_x @ b) * b, axis=0) - np.trace(of_x @ A @ A.T) * tau**2
     most = (MOST_EXPLAINED if tau else 1.0) * sums.squares
     residual = sums.squares - np.clip(explained, 0, most)
-    scale = scipy.sparse.diags_array(np.sqrt(residual / public.covariance.diagonal()))
-    within, back = scale @ public.covariance @ scale, outcomes.inverse @ public.undone
+    of_y = outcomes.diagonal_along(public.variances)
+    scale, back = np.sqrt(residual / of_y), outcomes.back(public.effect_shares)
     fit = Fit(
         effects=effects,
         outcomes=outcomes,
@@ -857,14 +866,13 @@ def fitted(
         b=b / weight,
         estimates=np.zeros(0),
         square=np.zeros(0),
-        within=within,
-        within_unclipped=scale @ public.unclipped @ scale,
+        scale=scale,
         between=between,
         back=back,
         variances=_Variances(
             noise=(back * back).sum(axis=1),
-            within=_variances(back, within),
-            between=_variances(back, between),
+            within=outcomes.variances(back, scale, public.variances),
+            between=apart * _variances_of_alike(outcomes, public.effect_shares),
         ),
         tau=tau,
         n_units=N,
@@ -908,9 +916,10 @@ class Fit:
         Coefficients, on T y and on outcomes, (p, d).
     square
         Squares of effects less what is but noise, (p, d).
-    within, within_unclipped, between
-        Covariances of T y within groups, as people count and as they are, and of the
-        differences of sites, (d, d).
+    scale
+        Deviations of T y within groups, over the public ones, (d,).
+    between
+        Covariance of the differences of sites in T y, (d, d).
     back
         From T y, as people count, back to outcomes, (d, d).
     variances
@@ -932,9 +941,8 @@ class Fit:
     b: np.ndarray
     estimates: np.ndarray
     square: np.ndarray
-    within: Matrix
-    within_unclipped: Matrix
-    between: np.ndarray
+    scale: np.ndarray
+    between: Matrix
     back: Matrix
     variances: "_Variances"
     tau: float
@@ -946,6 +954,12 @@ class Fit:
     def is_constant(self) -> np.ndarray:
         """Which effects are constants, (p,)."""
         return np.array([e.is_constant for e in self.effects])
+
+    @cached_property
+    def within(self) -> Matrix:
+        """Covariance of T y within groups, as people count, (d, d)."""
+        scale = scipy.sparse.diags_array(self.scale)
+        return scale @ self.outcomes.along_axes(self.sums.public.variances) @ scale
 
     def spread(self, joined: np.ndarray) -> "_Spread":
         """Variances of combinations of coefficients.
@@ -989,6 +1003,29 @@ class Fit:
             + _times(self.variances.between, apart @ apart.T)
             + np.einsum("mnk,kd->dmn", moved, self.square)
         )
+
+    def _joint_p_value(
+        self,
+        b: np.ndarray,
+        of_noise: float,
+        of_people: float,
+        of_sites: float,
+        of_effects: np.ndarray,
+    ) -> float:
+        """Find the chance of squares as large as those of b, (d,), without effects.
+
+        The sum of squares is about a multiple of chi-squared [Box 1954].
+        """
+        if not b.any():  # as in a forecast
+            return 1.0
+        V = of_people * self.within + of_sites * self.between
+        V += (self.b * of_effects[:, None]).T @ self.b
+        V[np.diag_indices_from(V)] += of_noise
+        mean, spread = float(np.trace(V)), float(np.vdot(V, V))
+        if mean <= 0:  # a covariate that does not vary
+            return 1.0
+        scale = spread / max(mean, TINY)
+        return float(scipy.stats.chi2.sf(b @ b / scale, mean / scale))
 
     def combined(self, joined: np.ndarray, rows_of: Sequence[Effect]) -> Contrasts:
         """Combinations of coefficients in the units of outcomes.
@@ -1047,12 +1084,8 @@ class Fit:
             # Noise of J moves all outcomes by what other covariates do to them.
             of_sites = of_sites + other_J @ self.is_constant
             joint_p_values = [
-                _joint_p_value(
-                    b[k],
-                    of_noise[k] * np.eye(d)
-                    + of_people[k] * self.within
-                    + of_sites[k] * self.between
-                    + (self.b * (other_J[k] * self.real)[:, None]).T @ self.b,
+                self._joint_p_value(
+                    b[k], of_noise[k], of_people[k], of_sites[k], other_J[k] * self.real
                 )
                 for k in range(len(b))
             ]
@@ -1069,7 +1102,9 @@ class Fit:
             is_estimable, confounded_names = _estimable_and_confounded(
                 self.of_x, effects, is_estimable
             )
-        T, n = outcomes.inverse, self.n_units / self.degrees
+        unclipped = outcomes.variances(
+            outcomes.inverse, self.scale, sums.public.unclipped
+        )
         return Contrasts(
             names=np.array([e.name for e in rows_of]),
             is_constant=np.array([e.is_constant for e in rows_of]),
@@ -1077,7 +1112,7 @@ class Fit:
             errors=np.sqrt(noise + of_effect + sampling) / unit,
             null_errors=null_errors / unit,
             noise_errors=np.sqrt(noise + of_effect) / unit,
-            within_group_sd=np.sqrt(_variances(T, self.within_unclipped) * n),
+            within_group_sd=np.sqrt(unclipped * self.n_units / self.degrees),
             deviation_error=float(
                 np.hypot(sums.total_error / 2, (2 * self.degrees) ** -0.5)
             ),
@@ -1133,9 +1168,9 @@ def _times(factors: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     return factors[:, None, None] * matrix
 
 
-def _variances(M: Matrix, S: Matrix) -> np.ndarray:
-    """Variance of each number of M y, where S is the covariance of y."""
-    return ((M @ S) * M).sum(axis=1)
+def _variances_of_alike(outcomes: Outcomes, effect_shares: np.ndarray) -> np.ndarray:
+    """Variance of each outcome as :meth:`.Outcomes.back` finds it, varying alone."""
+    return outcomes.deviations**2 * outcomes.diagonal_along(effect_shares**-2.0)
 
 
 class _Variances(NamedTuple):
@@ -1187,9 +1222,12 @@ def _unpacked(release: Release, p: int, outcomes: Outcomes, clip: float) -> _Sum
     *squares, total, share = release.value[p * (p + d) :]
     weight = _weight(share, tau, c) if tau else 1.0
     public = outcomes.clipped(c if tau else np.inf, weight)
-    total = max(c * (total / TOTAL + c / 2), LEAST_WEIGHT * public.covariance.trace())
-    squares = c * np.array(squares) / SQUARES
-    squares = _squares(squares, total, public.covariance.diagonal(), c * tau / SQUARES)
+    total = max(c * (total / TOTAL + c / 2), LEAST_WEIGHT * public.variances.sum())
+    squares, of_y = (
+        c * np.array(squares) / SQUARES,
+        outcomes.diagonal_along(public.variances),
+    )
+    squares = _squares(squares, total, of_y, c * tau / SQUARES)
     zx, total_error = (
         moments[:, :p] / (COVARIATES * c * weight),
         c * tau / TOTAL / total,
@@ -1212,27 +1250,26 @@ def _squares(
     return public * np.maximum(1 + varies / (varies + error) * off, LEAST_WEIGHT)
 
 
-def _between(
+def _sites_apart(
     sums: "_Sums",
     J: np.ndarray,
     tau: float,
     effects: Sequence[Effect],
     outcomes: Outcomes,
-) -> np.ndarray:
-    """Covariance of sites' differences in T y, (d, d): the usual one, or larger.
+) -> float:
+    """Variance of sites' differences over that of outcomes: the usual one, or larger.
 
     0 with a constant that all share: covariates are centered then.
     """
     d, constant = len(outcomes.center), np.array([e.is_constant for e in effects])
-    T, S = outcomes.transform, constant.sum()
-    usual = T @ scipy.sparse.diags_array((SITE * outcomes.deviations) ** 2) @ T.T
+    S, usual = constant.sum(), SITE**2
     if S == 1 or tau == 0:
-        return 0 * usual
+        return 0.0
     J_s, m = np.diag(J)[constant], sums.zy[constant]
     off = m - np.outer(J_s, J_s @ m) / (J_s @ J_s)
     excess = np.sum(off**2) - (S - 1) * d * tau**2
     variance = excess / (J_s @ J_s) / sums.clip_weight**2
-    return usual * max(1.0, variance / usual.trace())
+    return max(usual, variance / float(np.sum(outcomes.axes.scale**2)))
 
 
 def _shrinkage_of_sites(
@@ -1252,18 +1289,6 @@ def _shrinkage_of_sites(
             np.eye(S) - 1 / S
         )
     return added
-
-
-def _joint_p_value(b: np.ndarray, V: np.ndarray) -> float:
-    """Chance that normal numbers of covariance V have squares as large as these.
-
-    The sum of squares is about a multiple of chi-squared [Box 1954].
-    """
-    mean, spread = float(np.trace(V)), float(np.sum(V**2))
-    if mean <= 0:  # a covariate that does not vary
-        return 1.0
-    scale = spread / max(mean, TINY)
-    return float(scipy.stats.chi2.sf(b @ b / scale, mean / scale))
 
 
 def predicted_contrasts(
@@ -1302,7 +1327,7 @@ def predicted_contrasts(
         apart[constant] += signs.T
         J += apart * np.sqrt(off)
     moments = np.hstack([COVARIATES * c * public.clip_weight * J, np.zeros((p, d))])
-    squares = public.covariance.diagonal() / c
+    squares = outcomes.diagonal_along(public.variances) / c
     total = TOTAL * (squares.sum() - c / 2)
     share = SHARE * c * (public.clip_weight - 0.5)
     value = np.concatenate([moments.ravel(), SQUARES * squares, [total, share]])

@@ -29,8 +29,8 @@ LEAST_WEIGHT, SCALES = 0.05, np.geomspace(0.1, 10, 81)
 class Axes(NamedTuple):
     """Principal axes of outcomes, each over its public deviation."""
 
-    vectors: np.ndarray
-    """Orthonormal columns, (d, d)."""
+    vectors: np.ndarray | None
+    """Orthonormal columns, (d, d); None: outcomes are axes."""
     eigenvalues: np.ndarray
     """Of the correlations along them, (d,)."""
     scale: np.ndarray
@@ -68,42 +68,68 @@ class Outcomes:
 
     @cached_property
     def axes(self) -> Axes:
-        """Principal axes of outcomes whose covariance is public."""
+        """Principal axes of outcomes; without a public covariance, themselves."""
+        if not self.has_covariance:
+            d = len(self.center)
+            return Axes(None, np.ones(d), np.full(d, d**-0.5))
         R = self.covariance / np.outer(self.deviations, self.deviations)
         values, V = np.linalg.eigh(R)
         # Directions that people hardly vary along are not blown up.
         scale = np.maximum(values, 0.05 * values.mean()) ** -0.25
         return Axes(V, values, scale / np.sqrt(np.sum(scale**2 * values)))
 
+    def along_axes(self, factors: np.ndarray) -> Matrix:
+        """Symmetric matrix that has these factors, (d,), along the principal axes."""
+        V = self.axes.vectors
+        return scipy.sparse.diags_array(factors) if V is None else V * factors @ V.T
+
+    def diagonal_along(self, factors: np.ndarray) -> np.ndarray:
+        """Diagonal of :meth:`along_axes`, (d,), without the matrix."""
+        V = self.axes.vectors
+        return factors if V is None else np.square(V) @ factors
+
+    def variances(
+        self, M: Matrix, scale: np.ndarray, along_axes: np.ndarray
+    ) -> np.ndarray:
+        """Variances of M T y where T y varies by so much along its axes.
+
+        Parameters
+        ----------
+        M
+            Of m numbers, (m, d).
+        scale
+            Factor of each T y, (d,).
+        along_axes
+            Variances along the axes before these factors, (d,).
+        """
+        V = self.axes.vectors
+        if V is None:
+            return (M.diagonal() * scale) ** 2 * along_axes
+        return np.square((M * scale) @ V) @ along_axes
+
     @cached_property
     def transform(self) -> Matrix:
         """T over the root mean square of T y: outcomes have a mean square of 1."""
-        if not self.has_covariance:
-            return scipy.sparse.diags_array(
-                1 / (self.deviations * len(self.center) ** 0.5)
-            )
-        V, _, scale = self.axes
-        return V * scale @ V.T / self.deviations
+        T = self.along_axes(self.axes.scale)
+        return T @ scipy.sparse.diags_array(1 / self.deviations)
 
     @cached_property
     def inverse(self) -> Matrix:
         """From T y back to y."""
-        if not self.has_covariance:
-            return scipy.sparse.diags_array(self.deviations * len(self.center) ** 0.5)
-        V, _, scale = self.axes
-        return self.deviations[:, None] * (V / scale) @ V.T
+        return self.back(np.ones(len(self.center)))
+
+    def back(self, effect_shares: np.ndarray) -> Matrix:
+        """From T y back to y, where a clip has left these shares of effects, (d,)."""
+        T = self.along_axes(1 / (self.axes.scale * effect_shares))
+        return scipy.sparse.diags_array(self.deviations) @ T
 
     @cached_property
-    def typical(self) -> Matrix:
-        """Covariance of T y, of trace 1."""
-        if not self.has_covariance:
-            d = len(self.center)
-            return scipy.sparse.diags_array(np.full(d, 1 / d))
-        V, values, scale = self.axes
-        return V * (scale**2 * values) @ V.T
+    def alike(self) -> Matrix:
+        """Covariance of T y if outcomes varied on their own, (d, d)."""
+        return self.along_axes(self.axes.scale**2)
 
     def clipped(self, c: float, weight: float | None = None) -> "Clipped":
-        """Mean weight, covariance and lost effects of normal outcomes clipped to c.
+        """Mean weight, variances and lost effects of normal outcomes clipped to c.
 
         Parameters
         ----------
@@ -113,25 +139,25 @@ class Outcomes:
             Mean weight of people, from which their variance follows; None: the public
             one.
         """
-        if not self.has_covariance:
-            return self._clipped_alike(c, weight)
-        if weight is not None:
-            return self._clipped_by_draws(c, weight)
-        if c not in self._of_public_weight:
-            self._of_public_weight[c] = self._clipped_by_draws(c, None)
-        return self._of_public_weight[c]
+        if not np.isfinite(c):
+            of_y = self.axes.scale**2 * self.axes.eigenvalues
+            return Clipped(1.0, np.ones(len(of_y)), of_y, of_y)
+        key = c, weight
+        if key not in self._clipped:
+            clip = self._by_draws if self.has_covariance else self._by_quantiles
+            self._clipped[key] = clip(c, weight)
+        return self._clipped[key]
 
     @cached_property
-    def _of_public_weight(self) -> dict[float, "Clipped"]:
-        """Results of :meth:`clipped` at the public weight, by clip."""
+    def _clipped(self) -> dict[tuple[float, float | None], "Clipped"]:
+        """Results of :meth:`clipped`, by clip and weight."""
         return {}
 
-    def _clipped_by_draws(self, c: float, weight: float | None) -> "Clipped":
+    def _by_draws(self, c: float, weight: float | None) -> "Clipped":
         """The same by draws along the axes of the public covariance."""
-        V, values, factors = self.axes
-        values = factors**2 * values
-        y2 = np.random.default_rng(0).standard_normal((N_DRAWS, len(values)))
-        y2 *= np.sqrt(np.maximum(values, 0))
+        of_y = self.axes.scale**2 * self.axes.eigenvalues
+        y2 = np.random.default_rng(0).standard_normal((N_DRAWS, len(of_y)))
+        y2 *= np.sqrt(np.maximum(of_y, 0))
         y2 *= y2  # in place: large with many outcomes
         squares = y2.sum(axis=1)
         norms = np.sqrt(squares)
@@ -141,11 +167,10 @@ class Outcomes:
         lost = (w * (w < 1) / squares) @ y2 / w.sum()
         # Over what the same draws have unclipped, so that their error is in neither.
         shares = (w**2) @ y2 / np.maximum(np.sum(y2, 0), TINY)
-        covariance = V * (scale**2 * values * shares) @ V.T
-        undone, unclipped = V / (1 - lost) @ V.T, scale**2 * self.typical
-        return Clipped(float(w.mean()), undone, covariance, unclipped)
+        of_y = scale**2 * of_y
+        return Clipped(float(w.mean()), 1 - lost, shares * of_y, of_y)
 
-    def _clipped_alike(self, c: float, weight: float | None) -> "Clipped":
+    def _by_quantiles(self, c: float, weight: float | None) -> "Clipped":
         """The same where all directions are alike: norms squared are chi-squared."""
         d = len(self.center)
         norms = np.sqrt(scipy.stats.chi2.ppf((np.arange(N_DRAWS) + 0.5) / N_DRAWS, d))
@@ -153,10 +178,9 @@ class Outcomes:
         scale = _scale(norms, c, weight)
         w = np.minimum(1, c / (scale * norms))
         lost = np.sum(w * (w < 1)) / w.sum() / d
-        unclipped = scale**2 * self.typical
-        covariance = np.sum((w * norms) ** 2) / np.sum(norms**2) * unclipped
-        undone = scipy.sparse.diags_array(np.full(d, 1 / (1 - lost)))
-        return Clipped(float(w.mean()), undone, covariance, unclipped)
+        of_y = np.full(d, scale**2 / d)
+        share = np.sum((w * norms) ** 2) / np.sum(norms**2)
+        return Clipped(float(w.mean()), np.full(d, 1 - lost), share * of_y, of_y)
 
 
 def _scale(norms: np.ndarray, c: float, weight: float | None) -> float:
@@ -167,24 +191,17 @@ def _scale(norms: np.ndarray, c: float, weight: float | None) -> float:
     return float(np.interp(-weight, -np.array(means), SCALES))
 
 
-@dataclass(frozen=True)
-class Clipped:
-    """Public outcomes as they count.
-
-    Parameters
-    ----------
-    clip_weight
-        Mean weight of a person.
-    undone
-        D^-1, (d, d), which undoes the clip in effects.
-    covariance, unclipped
-        Covariance of T y with and without the clip, (d, d).
-    """
+class Clipped(NamedTuple):
+    """Public outcomes as they count."""
 
     clip_weight: float
-    undone: Matrix
-    covariance: Matrix
-    unclipped: Matrix
+    """Mean weight of a person."""
+    effect_shares: np.ndarray
+    """Shares of effects that the clip leaves along each axis, (d,)."""
+    variances: np.ndarray
+    """Of T y along each axis, with the clip, (d,)."""
+    unclipped: np.ndarray
+    """The same without it, (d,)."""
 
 
 def clip_bias(
@@ -215,11 +232,10 @@ def clip_bias(
     x[constant] = (site == sites[:, None]) / scales(effects)[constant][:, None]
     axes, e, squares = _normal_people(outcomes, b, n, rng)
     z = x * (ratio * [e.weight for e in effects])[:, None]
-    # In the coordinates of the axes, in which undoing a clip is one matrix, too.
-    undone = axes.T @ (public.undone @ axes)
-    redone = np.linalg.inv(undone).T
+    # In the coordinates of the axes; outcomes that are axes keep the same share each.
+    shares = public.effect_shares[: axes.shape[1]]
     b, extra = b @ axes, 0.0
-    B = real[:, None] * b @ undone.T
+    B = real[:, None] * b / shares
     for _ in range(N_PASSES):
         # |B'x + a e|^2, for the scale a at which people weigh as much as they do; no
         # further matrix of all outcomes and people is made.
@@ -234,8 +250,8 @@ def clip_bias(
         J, J_alone = (z * w @ x.T, z * alone @ x.T)
         estimate = np.linalg.pinv(J) @ (J @ B + a * (z * w @ e.T))
         null = np.linalg.pinv(J_alone) @ (a * (z * alone @ e.T))
-        extra = estimate - null - B @ redone
-        B = real[:, None] * (b - extra) @ undone.T
+        extra = estimate - null - B * shares
+        B = real[:, None] * (b - extra) / shares
     return extra @ axes.T
 
 

@@ -122,7 +122,8 @@ def answer(folder: Path, question: str) -> Reply:
 
 def arrays_to_keep(moments: ReleasedMoments, outcomes: list[str]) -> dict[str, Any]:
     """Arrays that questions are answered from, to be written with the results."""
-    arrays = {f"{PREFIX}{name}": x for name, x in vars(moments).items()}
+    names = ReleasedMoments.__dataclass_fields__
+    arrays = {f"{PREFIX}{name}": getattr(moments, name) for name in names}
     return arrays | {OUTCOMES: np.array(outcomes)}
 
 

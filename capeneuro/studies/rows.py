@@ -10,7 +10,7 @@ import hashlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -413,7 +413,7 @@ class RowStudyKind(StudyKind):
 
         def predict(N: int, D: int, budget: Budget) -> dict[str, float]:
             S, n, over = noise_over_pooled(study, site_names, N)
-            return self.predicted(budget, S, n, D, over)
+            return self._predicted_once(budget, S, n, D, over)
 
         planned = predict(people, features, promise)
 
@@ -461,6 +461,14 @@ class RowStudyKind(StudyKind):
             return noise_over_pooled * float(t) / (promise.mu * share**0.5)
 
         return self.predict(ReleaseNoise(deviation, n_sites, n_people, n_features))
+
+    @cached_property
+    def _predicted_once(self) -> Callable[..., dict[str, float]]:
+        """:meth:`predicted`, once for the same numbers.
+
+        Of many outcomes it takes seconds, and every release is preceded by it.
+        """
+        return cache(self.predicted)
 
     def assumed_fill(self, n_features: int) -> float:
         """Root mean square of a feature over the norm bound that a forecast assumes."""
