@@ -379,13 +379,17 @@ def power_subspace(
             if not answers:
                 raise
             break  # the rounds that were answered are enough
-        Q_asked, Y = Q, released.value.reshape(D, P)
-        tau, n_units = released.deviation, released.n_units
-        answers = [*answers, Y / tau]
-        Q = _left_directions(np.hstack(answers), P)
+        Y, tau, n_units = (
+            released.value.reshape(D, P),
+            released.deviation,
+            released.n_units,
+        )
+        # Rayleigh-Ritz by the last product, whose noise knows nothing of its own Q.
+        Q_asked, S = Q, Q.T @ Y
         energy, share = _energy(Y, tau, share, n_components), 1.0
-    # Rayleigh-Ritz by the last product, whose noise knows nothing of its own Q.
-    S = Q_asked.T @ Y
+        answers.append(Y / tau)
+        del released, Y  # of a whole brain they are large, and sites work next
+        Q = _left_directions(answers, P)
     V = Q[:, :n_components].astype(np.float64)
     turn = scipy.linalg.polar(V.T @ Q_asked)[0]
     values, vectors = linalg.top_eigenpairs(turn @ (S + S.T) @ turn.T / 2, n_components)
@@ -480,10 +484,17 @@ def _new_directions(Y: np.ndarray, directions: list[np.ndarray]) -> np.ndarray:
     return Q[:, np.abs(np.diag(R)) > NEW_DIRECTION * largest]
 
 
-def _left_directions(M: np.ndarray, P: int) -> np.ndarray:
-    """Top P left singular vectors, shape (D, P) float32, by the small Gram matrix."""
-    _, right = linalg.top_eigenpairs(M.T @ M, P)
-    return np.linalg.qr(M @ right)[0].astype("f4")
+def _left_directions(blocks: list[np.ndarray], P: int) -> np.ndarray:
+    """Top P left singular vectors of blocks of columns, (D, P) float32.
+
+    By the small Gram matrix; the blocks are not put beside each other, since of a whole
+    brain they are large.
+    """
+    G = np.block([[A.T @ B for B in blocks] for A in blocks])
+    _, right = linalg.top_eigenpairs(G, P)
+    parts = np.split(right, len(blocks))
+    Y = sum(A @ part for A, part in zip(blocks, parts, strict=True))
+    return np.linalg.qr(Y)[0].astype("f4")
 
 
 def _energy(Y: np.ndarray, tau: float, share: float, K: int) -> float:

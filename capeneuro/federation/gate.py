@@ -37,7 +37,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import (
 )
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from capeneuro.federation.messages import Message, pack, unpack
+from capeneuro.federation.messages import Message, packed_parts, unpack
 from capeneuro.federation.secagg import masking, signing
 
 PROTOCOL = b"capen2\0\0"
@@ -116,13 +116,18 @@ class Gate:
         and reaches nothing. Nobody else can read the answer, and its size depends on
         public numbers alone.
         """
-        log, room = logging.getLogger(f"capeneuro.{self._name}"), ROOM
+        log = logging.getLogger(f"capeneuro.{self._name}")
         try:
             task, message = self.read(raw)
         except ValueError as error:
             log.warning("refused a message that says it is from %s: %s", origin, error)
-            refusal = pack({"error": "refused", "rule": str(error)})
-            return self._sealed(raw, refusal, room)
+            refusal = {"error": "refused", "rule": str(error)}
+            return self._sealed(raw, padded(refusal, ROOM))
+        return self._sealed(raw, self._answered(task, message, log))
+
+    def _answered(self, task: str, message: Message, log: logging.Logger) -> bytearray:
+        """Answer a request that was read; padded to its public size."""
+        room = ROOM
         try:
             if task == "ping":
                 reply = self._ping(message)
@@ -132,11 +137,10 @@ class Gate:
                 start, room = time.perf_counter(), self._room(task, message)
                 reply = self._answer(task, message)
                 log.info("%s: answered in %.4f s", task, time.perf_counter() - start)
-            packed = pack(reply)
+            return padded(reply, room)
         except Exception:  # Privacy: the text may carry data; it stays at the site.
             log.exception("no answer")
-            packed = pack({"error": "failed", "rule": "no answer"})
-        return self._sealed(raw, packed, room)
+            return padded({"error": "failed", "rule": "no answer"}, room)
 
     def read(self, raw: bytes) -> tuple[str, Message]:
         """Check a request and decode it.
@@ -196,21 +200,47 @@ class Gate:
             raise ValueError("body of the message")
         return task, body, digest
 
-    def _sealed(self, request: bytes, packed: bytes, room: int) -> bytes:
-        """Seal an answer to the aggregator's key, padded to its public size."""
-        # Privacy: longer answers than were foreseen would tell something by their size.
-        if len(packed) > room:
-            packed = pack({"error": "failed", "rule": "size of the answer"})
-        framed = bytearray(8 + room)
-        struct.pack_into("<Q", framed, 0, len(packed))
-        framed[8 : 8 + len(packed)] = packed
+    def _sealed(self, request: bytes, answer: bytearray) -> bytes:
+        """Seal an answer, padded to its public size, to the aggregator's key."""
         session_key = X25519PrivateKey.generate()
         shared = session_key.exchange(
             X25519PublicKey.from_public_bytes(self._aggregator.seal)
         )
         # One key for one message, so its nonce may be constant.
-        sealed = cipher_of_answer(shared, request).encrypt(bytes(12), framed, None)
+        sealed = cipher_of_answer(shared, request).encrypt(bytes(12), answer, None)
+        del answer  # of a whole brain it is large
         return session_key.public_key().public_bytes_raw() + sealed
+
+
+def padded(answer: Message, room: int) -> bytearray:
+    """Pack an answer with its length before it and zeros behind it.
+
+    Parameters
+    ----------
+    answer
+        Any answer, or an error.
+    room
+        Bytes that an answer may have.
+
+    Returns
+    -------
+    bytearray
+        ``room`` and 8 bytes, whatever the answer is.
+
+    Guarantee
+    ---------
+    The size depends on ``room`` alone. An answer that does not fit is an error instead.
+    """
+    parts = packed_parts(answer)  # not joined: of a whole brain they are large
+    # Privacy: longer answers than were foreseen would tell something by their size.
+    if sum(len(part) for part in parts) > room:
+        parts = packed_parts({"error": "failed", "rule": "size of the answer"})
+    framed, place = bytearray(8 + room), 8
+    struct.pack_into("<Q", framed, 0, sum(len(part) for part in parts))
+    for part in parts:
+        memoryview(framed)[place : place + len(part)] = part
+        place += len(part)
+    return framed
 
 
 # Sites in one process get the same body one after the other; it is decoded once.

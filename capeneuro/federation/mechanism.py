@@ -344,10 +344,11 @@ class Mechanism:
         else:
             h = ring.grid(list(gamma.values()), t, total.size, self.noise)
             value = ring.from_ring(total, h)
+        value *= survivor_factor  # in place: of a whole brain it is large
         largest = max(self.mu_factors.get(name, 1.0) for name in request.roster)
         mu = largest / self.noise_multiplier
         return Release(
-            value=survivor_factor * value,
+            value=value,
             deviation=survivor_factor * deviation,
             n_units=n_here,
             survivors=tuple(survivors),

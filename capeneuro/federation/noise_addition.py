@@ -82,7 +82,7 @@ def perturb(
     f = _on_grid(u, variance=own_variance, h=h, request=request, draw=draw, term="g")
     if request.arm != "cape":
         return NoiseDraw(f=f, e=None, h=h)
-    zero = np.zeros(u.size)
+    zero = np.broadcast_to(0.0, u.shape)
     e = _on_grid(zero, variance=sigma2, h=h, request=request, draw=draw, term="e")
     return NoiseDraw(f=f, e=e, h=h)
 
@@ -97,4 +97,5 @@ def _on_grid(
         return ring.to_ring(u, h, n_sites) + k.view(np.uint64)
     z = draw(u.size, variance, request, term)
     # Privacy: add, then round once, so that rounding is post-processing.
-    return ring.to_ring(u + z, h, n_sites)
+    z += u  # in place: of a whole brain it is large
+    return ring.to_ring(z, h, n_sites)

@@ -560,10 +560,12 @@ class Site:
                 entry = self._follows(message, entry)
             limits = self._limits
             self._ledger.check(entry, limits.promise, limits.stages)
-            u = weight * self._mean(query, request)
             # The same expression as the aggregator's: its grid must be bit-equal.
             t = query.sensitivity(request.n_units, request.relation, request.parameters)
-            reply = self._signed(request, self._noisy(u, t, message))
+            # No names for what is large of a whole brain, so that it is freed.
+            noisy = self._noisy(weight * self._mean(query, request), t, message)
+            reply = self._signed(request, noisy)
+            del noisy
             if request.waits_for_all:  # whoever is given up later is found in it
                 self._ledger.keep_roster(request.roster_digest, request.roster)
             # Privacy: the charge is on disk before the reply exists for anyone else.
@@ -756,13 +758,17 @@ class Site:
         """Add the arm's noise to the weighted statistic [thesis, Alg. 3.1]."""
         request = message.request
         noise_draw = perturb(u, sensitivity, request, self.name, self._normal)
+        f, e = noise_draw.f, noise_draw.e
+        del u, noise_draw  # sums below are in place: of a whole brain each is large
         if not request.is_cooperative:
-            return Answer(noisy=noise_draw.f)
-        masks = self._masks(message, u.size)
-        if noise_draw.e is None:
-            return Answer(masked=noise_draw.f + masks)
-        e = noise_draw.e
-        return Answer(noisy=noise_draw.f + e, masked=e + masks)
+            return Answer(noisy=f)
+        masked = self._masks(message, f.size)
+        if e is None:
+            masked += f
+            return Answer(masked=masked)
+        masked += e
+        e += f
+        return Answer(noisy=e, masked=masked)
 
     def _masks(self, message: Release, size: int) -> np.ndarray:
         """Masks of a secure sum, in one exchange or in four."""
@@ -871,7 +877,9 @@ class Site:
     ) -> np.ndarray:
         """Normal noise; from a seed only where the constructor allowed one."""
         if self._seed is None:
-            return np.sqrt(variance) * noise.standard_normal(size)
+            z = noise.standard_normal(size)
+            z *= np.sqrt(variance)
+            return z
         label = [self._seed, self.name, term]
         label += [request.study, request.query, request.round, request.attempt]
         seed = hashlib.sha256(repr(label).encode()).digest()

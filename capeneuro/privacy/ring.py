@@ -117,4 +117,6 @@ def from_ring(total: np.ndarray, h: float) -> np.ndarray:
     numpy.ndarray
         float64, (size,), in the unit of the statistic.
     """
-    return total.view(np.int64).astype(np.float64) * h
+    x = total.view(np.int64).astype(np.float64)
+    x *= h  # in place: of a whole brain it is large
+    return x

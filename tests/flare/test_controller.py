@@ -24,7 +24,7 @@ from tiny_study import command, edit
 from capeneuro import __version__
 from capeneuro.config import load
 from capeneuro.federation.envelope import Authority
-from capeneuro.federation.gate import HEADER, ROOM, SIGNATURE, Gate
+from capeneuro.federation.gate import HEADER, ROOM, SIGNATURE, Gate, padded
 from capeneuro.federation.messages import pack, unpack
 from capeneuro.flare import answering, controller, daemon, kit, running
 from capeneuro.flare.answering import AnsweringSite
@@ -62,7 +62,7 @@ class Engine:
             raise answer
         if isinstance(answer, tuple):  # what the site says, behind its gate
             gate = Gate(name, AUTHORITY.manifest, AUTHORITY.public, None)
-            answer = reply(gate._sealed(raw, pack(answer[0]), ROOM))
+            answer = reply(gate._sealed(raw, padded(answer[0], ROOM)))
         return answer if answer is None else {name: answer}
 
 

@@ -239,10 +239,12 @@ def masks(
         # Privacy: the secret is HKDF's, uniform, so HMAC alone is a pseudorandom
         # function of the context; extracting from it again would only cost time.
         key = hmac.digest(secret, context, "sha256")
-        raw = noise.key_stream(key)(bytes(8 * size))
-        mask = np.frombuffer(raw, dtype="<u8")
-        if name < partner:
-            total += mask
-        else:
-            total -= mask
+        stream = noise.key_stream(key)
+        for first in range(0, size, noise.BLOCK):
+            part = total[first : first + noise.BLOCK]
+            mask = np.frombuffer(stream(bytes(8 * part.size)), dtype="<u8")
+            if name < partner:
+                part += mask
+            else:
+                part -= mask
     return total
