@@ -5,6 +5,7 @@ What is measured depends on private data, so it is told to who has them, at a te
 and stands in no page that leaves.
 """
 
+import math
 import re
 import resource
 import sys
@@ -68,7 +69,7 @@ def lines(study: StudyConfig, sites: Sites) -> Iterator[str]:
     study, sites
         The study, or a stage of one, validated; its sites, whose data are here.
     """
-    n_people, seconds, size = 0, 0.0, 0.0
+    n_people, n_largest, seconds, size = 0, 0, 0.0, 0.0
     for name in sites:
         # One site is enough to see how long a person takes.
         trial = FirstPeople(n_tried=0 if seconds else TRIED)
@@ -76,11 +77,13 @@ def lines(study: StudyConfig, sites: Sites) -> Iterator[str]:
             registry.of(study).prepare(sites, name, trial)
         except ConfigError:  # which `prepare` will say, in its own words
             return
-        n_people += int(trial.seen.get("people", [0])[0])
+        n_here = int(trial.seen.get("people", [0])[0])
+        n_people, n_largest = n_people + n_here, max(n_largest, n_here)
         if "seconds" in trial.seen:
             seconds, size = min(trial.seen["seconds"]), max(trial.seen["bytes"])
     if seconds:
         yield _foretold(n_people, seconds, size)
+        yield _for_a_cluster(n_largest, seconds)
     earlier = (_last_took(study, name) for name in sites)
     took = [cost for cost in earlier if cost]
     if took:
@@ -93,15 +96,37 @@ def lines(study: StudyConfig, sites: Sites) -> Iterator[str]:
 
 def _foretold(n_people: int, seconds: float, size: float) -> str:
     """Describe the time, disk and memory that preparing needs."""
-    unit = 1024**2 if sys.platform == "darwin" else 1024
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
     total = n_people * seconds
     return (
         f"to prepare: {in_words(total)} of one core for {n_people:,} people "
         f"({seconds:.2g} s each, tried on one), {in_words(total / 8)} on 8 cores; "
-        f"features take {size_in_words(n_people * size)} of disk; some {peak:.0f} MiB "
-        "of memory a core"
+        f"features take {size_in_words(n_people * size)} of disk; some "
+        f"{_peak():.0f} MiB of memory a core"
     )
+
+
+def _for_a_cluster(n_largest: int, seconds: float) -> str:
+    """Describe what a profile for SLURM should ask for, with as much again to spare.
+
+    Parameters
+    ----------
+    n_largest
+        People of the largest site, which one job prepares.
+    seconds
+        Of one core, for each.
+    """
+    memory = 100 * math.ceil(2 * _peak() / 100)
+    minutes = max(5, math.ceil(2 * n_largest * seconds / 60))
+    return (
+        "on SLURM, a job for each site on one core needs `mem_mb: "
+        f"{memory}` and `runtime: {minutes}` in the profile"
+    )
+
+
+def _peak() -> float:
+    """Most memory of this process so far [MiB]."""
+    unit = 1024**2 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
 
 def _last_took(study: StudyConfig, name: str) -> tuple[float, float] | None:

@@ -16,6 +16,7 @@ def test_plan_foretells_what_preparing_takes_and_says_what_it_took(tiny, capsys)
     said = capsys.readouterr().out
     n_people = len([*Path("data").rglob("*_bold.nii.gz")])
     assert f"of one core for {n_people} people" in said
+    assert "a job for each site on one core needs `mem_mb: " in said
     assert "prepared before" not in said
     new = {path.name for path in {*Path("private").rglob("*")} - before}
     assert not {"projected.npz", "parts", "qc.html"} & new
@@ -31,6 +32,13 @@ def test_of_many_people_the_time_is_that_of_the_fastest_one_tried():
     said = costs._foretold(40_000, 0.9, 104e3)
     assert "some 10 hours of one core for 40,000 people (0.9 s each" in said
     assert "some 75 min on 8 cores; features take 4.16 GB" in said
+
+
+def test_a_profile_for_slurm_gets_the_largest_site_twice_over(monkeypatch):
+    monkeypatch.setattr(costs, "_peak", lambda: 412.0)
+    said = costs._for_a_cluster(2_000, 0.9)  # half an hour
+    assert "`mem_mb: 900` and `runtime: 60`" in said
+    assert "`runtime: 5`" in costs._for_a_cluster(3, 0.9)
 
 
 @pytest.mark.parametrize(
