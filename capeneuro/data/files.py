@@ -10,7 +10,7 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
@@ -208,8 +208,28 @@ def write_json(path: Path, content: Any) -> None:
 
 def write_table(path: Path, header: list[str], rows: Iterable[Iterable[Any]]) -> None:
     """Write a tab-separated table, of cells as :func:`cell` writes them."""
-    lines = ["\t".join(map(cell, row)) for row in [header, *rows]]
-    write_text(path, "\n".join(lines) + "\n")
+    with growing_table(path, header) as add:
+        add(rows)
+
+
+@contextmanager
+def growing_table(
+    path: Path, header: list[str]
+) -> Iterator[Callable[[Iterable[Iterable[Any]]], None]]:
+    """Write a table whose rows come some at a time, as :func:`write_table` does.
+
+    Yields
+    ------
+    callable
+        Adds rows. The table is there once the context ends.
+    """
+    with atomic(path) as part, open(part, "w") as file:
+
+        def add(rows: Iterable[Iterable[Any]]) -> None:
+            file.writelines("\t".join(map(cell, row)) + "\n" for row in rows)
+
+        add([header])
+        yield add
 
 
 def cell(value: Any) -> str:

@@ -294,7 +294,9 @@ class ComponentsKind(StudyKind):
                 f"{100 * LOW_CLIP_WEIGHT:.0f}%: see {folder}/qc.html"
             )
 
-    def reconstruct(self, sites: Sites, site: str) -> None:
+    def reconstruct(
+        self, sites: Sites, site: str, people: SitePeople = EVERYBODY
+    ) -> None:
         """Write each component's maps and time courses of one site's people."""
         from capeneuro.report import plots
 
@@ -312,7 +314,7 @@ class ComponentsKind(StudyKind):
             self.basis,
             self.mask,
             t_r,
-            progress.named(f"reconstruct {site}"),
+            partial(people.prepared, title=f"reconstruct {site}"),
         )
         figures = {
             "Mean power spectrum of each component's time courses": plots.power(

@@ -233,7 +233,9 @@ class FusionKind(StudyKind):
         parts = super().layout, self.views.sizes
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
-    def reconstruct(self, sites: Sites, site: str) -> None:
+    def reconstruct(
+        self, sites: Sites, site: str, people: SitePeople = EVERYBODY
+    ) -> None:
         """Write the canonical variates of one site's people; they stay there.
 
         The site can relate them to groups, age or symptoms.

@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import groupby
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -69,11 +70,9 @@ def run_step(study: StudyConfig, sites: Sites, step: str, **options: Any) -> Any
         return kind.release(step, sites, **options)
     if step == "prepare":
         return _prepare(study, sites, **options)
-    methods = {
-        "maps": kind.maps,
-        "reconstruct": kind.reconstruct,
-        "score": kind.score,
-    }
+    if step == "reconstruct":
+        return _reconstruct(study, sites, **options)
+    methods = {"maps": kind.maps, "score": kind.score}
     if step not in methods:
         raise ConfigError(
             f"study {study.study}: {step}: no step of a study of {kind.name}; its "
@@ -93,6 +92,15 @@ def _prepare(
     people = SitePeople(task.parts_folder, key, number, n_parts, threads)
     registry.of(study).prepare(sites, site, people)
     people.end()
+
+
+def _reconstruct(study: StudyConfig, sites: Sites, site: str, threads: int = 1) -> None:
+    """Write the result for the people of a site, from where a killed run ended."""
+    task = Task(study, "reconstruct", site=site)
+    one_site(sites, site)
+    people = SitePeople(task.parts_folder, task.digest(sites), 1, 1, threads)
+    registry.of(study).reconstruct(sites, site, people)
+    replace(people, part=0).end()
 
 
 def run(path: str, cores: int, until: str = "report", is_dry: bool = False) -> int:

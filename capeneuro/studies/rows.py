@@ -570,7 +570,9 @@ class RowStudyKind(StudyKind):
         parts = super().layout, shape.names, bounds, shape.norm_bound, shape.longest
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
-    def reconstruct(self, sites: Sites, site: str) -> None:
+    def reconstruct(
+        self, sites: Sites, site: str, people: SitePeople = EVERYBODY
+    ) -> None:
         """Write the result for each person of one site; it stays at the site.
 
         Of a mixture or topics this is the probability of each component; of a

@@ -49,7 +49,9 @@ def steps() -> dict[str, Step]:
             "stages", "Write what was released as maps and tables; costs nothing."
         ),
         "reconstruct": Step(
-            "sites", "Write what one site's people have of it; stays there.", ("site",)
+            "sites",
+            "Write what one site's people have of it; stays there.",
+            ("site", "threads"),
         ),
         "score": Step(
             "stages", "Compare results with the truth and with a run without privacy."

@@ -130,8 +130,13 @@ class StudyKind(ABC):
         """Write the released result as maps and tables."""
 
     @abstractmethod
-    def reconstruct(self, sites: Sites, site: str) -> None:
-        """Write the result for each person of one site; it stays at the site."""
+    def reconstruct(
+        self, sites: Sites, site: str, people: SitePeople = EVERYBODY
+    ) -> None:
+        """Write the result for each person of one site; it stays at the site.
+
+        ``people`` says how many are computed at a time, where that takes long.
+        """
 
     @abstractmethod
     def score(self, sites: Sites) -> None:

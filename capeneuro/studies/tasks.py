@@ -209,8 +209,9 @@ class Task:
 
     @property
     def parts_folder(self) -> Path:
-        """Folder of a site's people between the jobs that prepare parts of them."""
-        return self.study.private(self.site) / "parts"
+        """Folder of a site's people until all of them are prepared or written."""
+        name = "parts" if self.step == "prepare" else f"{self.step}-parts"
+        return self.study.private(self.site) / name
 
     @property
     def _part_files(self) -> list[str]:

@@ -1,6 +1,7 @@
 """What belongs to each person, in files at the site."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from decomposed import R, read
 
 from capeneuro.data import files, nifti
 from capeneuro.persons import components, dual_regression
+from capeneuro.studies.site_people import SitePeople
 
 WHO = ["subject", "session", "run"]
 
@@ -15,13 +17,7 @@ WHO = ["subject", "session", "run"]
 @pytest.mark.parametrize("t_r", [2.0, None])
 def test_people_are_written(site, t_r):
     folder, people, result, grid, mask = site
-    seen = []
-
-    def progress(names):
-        for name in names:
-            seen.append(name)
-            yield name
-
+    people_of_site = SitePeople(folder / "parts", "key", 1, 1, threads=2)
     # Features are divided by the norm bound before the unmixing: one of 2 says so.
     halved = {
         **result,
@@ -34,9 +30,10 @@ def test_people_are_written(site, t_r):
         folder / "projected.npz",
         ((k, (X + 2 * center[:, None]).astype("f4")) for k, X in people.items()),
     )
-    about = halved, 2.0, center, grid, mask, t_r, progress
-    found = components.write_people(folder, *about)
-    assert seen == ["sub-0", "sub-1"]
+    about = halved, 2.0, center, grid, mask, t_r
+    compute_all = partial(people_of_site.prepared, title="reconstruct")
+    found = components.write_people(folder, *about, compute_all)
+    assert found["n_people"] == 2
     courses = read(folder / "timecourses.tsv")
     assert len(courses) == 60 + 90
     mean = np.zeros((R, R))
@@ -62,3 +59,28 @@ def test_people_are_written(site, t_r):
     assert max(float(row[header]) for row in spectra) == (0.25 if t_r else 0.5)
     first = np.array([float(row["component-1"]) for row in spectra]).reshape(2, -1)
     np.testing.assert_allclose(found["power"][0], first.mean(axis=0), rtol=1e-4)
+
+
+def test_a_run_that_was_killed_goes_on_at_the_next_person(site, monkeypatch):
+    folder, people, result, grid, mask = site
+    files.write_features(folder / "projected.npz", people.items())
+    about = folder, result, 1.0, np.zeros(grid.n_features), grid, mask, 2.0
+    people_of_site = SitePeople(folder / "parts", "key", 1, 1)
+    compute_all = partial(people_of_site.prepared, title="reconstruct")
+    write_maps, written = nifti.write_maps, []
+
+    def one_alone(path, *args):
+        if written:
+            raise MemoryError
+        written.append(path)
+        write_maps(path, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(nifti, "write_maps", one_alone)
+        with pytest.raises(MemoryError):
+            components.write_people(*about, compute_all)
+    assert not (folder / "timecourses.tsv").exists()  # no half of a table
+    first = written[0].stat().st_mtime_ns
+    components.write_people(*about, compute_all)
+    assert written[0].stat().st_mtime_ns == first
+    assert len(read(folder / "timecourses.tsv")) == 60 + 90

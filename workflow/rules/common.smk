@@ -37,7 +37,7 @@ except Exception as error:
 # has again when it starts, wherever; `workflow.local_exec` is not known yet.
 HERE = workflow.resource_settings.nodes is None and not workflow.remote_exec
 CORES = workflow.resource_settings.cores if HERE else None
-THREADS = {"plan": CORES or 1, "report": CORES or 1, "prepare": 1}
+THREADS = {"plan": CORES or 1, "report": CORES or 1, "prepare": 1, "reconstruct": 1}
 THREADS["validate"] = max(1, len(sites))
 # A run without privacy goes beside the private one; an aggregator has no sites.
 RELEASE_THREADS = max(1, len(sites))
