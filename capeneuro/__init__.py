@@ -34,6 +34,7 @@ Verbs, each with a share of the budget, the same call in every arm
     mixture_components     groups of people: capeAGN
     topic_components       topics in counts of words: capeAGN
     linear_model           linear and logistic regression: capeFM
+    cross_validate         the same of all folds but one, at the price of one model
     train_network          a network of two layers
     distribution           how numbers are distributed: quantiles
     linear_contrasts       many outcomes between groups, and with numbers
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from capeneuro.notebook.plot import plot as plot
     from capeneuro.notebook.sites import federate as federate
     from capeneuro.notebook.verbs import canonical_directions as canonical_directions
+    from capeneuro.notebook.verbs import cross_validate as cross_validate
     from capeneuro.notebook.verbs import distribution as distribution
     from capeneuro.notebook.verbs import infomax as infomax
     from capeneuro.notebook.verbs import linear_contrasts as linear_contrasts
@@ -97,6 +99,7 @@ _HOMES = {
     "mixture_components": "notebook.verbs",
     "topic_components": "notebook.verbs",
     "linear_model": "notebook.verbs",
+    "cross_validate": "notebook.verbs",
     "train_network": "notebook.verbs",
     "linear_contrasts": "notebook.verbs",
     "PrivateRegressor": "notebook.estimators",

@@ -26,6 +26,8 @@ distribution
     Shares of people in public bins, and quantiles.
 regression
     Linear and logistic regression: capeFM.
+folds
+    Second moments of folds of units, from one release.
 network
     A network of two layers.
 designs

@@ -192,7 +192,10 @@ def square(moment: Moment, u: np.ndarray) -> tuple[float, float]:
 
 def mean_square(moment: Moment, u: np.ndarray) -> Interval:
     """Mean square of u'z, at least 0, with its interval."""
-    value, error = square(moment, u)
+    return _square_interval(*square(moment, u))
+
+
+def _square_interval(value: float, error: float) -> Interval:
     ends = np.array([value, value - WIDTH * error, value + WIDTH * error])
     return Interval(*map(float, np.maximum(ends, 0)))
 
@@ -232,19 +235,27 @@ def prediction_half_width(variance: float, error: float) -> float:
     )
 
 
-def explained(
+class Squares(NamedTuple):
+    """Mean squares of a model's residual and of its target, over people."""
+
+    residual: float
+    variance: float
+    errors: np.ndarray
+    """Covariance of the errors of both, (2, 2)."""
+
+
+def squares(
     judged: Moment,
     u: np.ndarray,
     m: np.ndarray,
     groups: np.ndarray,
     constant: float,
     common: bool = False,
-) -> Interval:
-    """Share of a target's variance that a released model explains in these people.
+) -> Squares:
+    """Mean squares of a model's residual and of its target, with their errors.
 
-    ``1 - R / V``: R is the mean square of what the model leaves, its released
-    intercepts included; V the target's variance about the exact mean of each group,
-    which is that about a released mean less the square of that mean's error.
+    The second is the target's variance about the exact mean of each group, which is
+    that about a released mean less the square of that mean's error.
 
     Parameters
     ----------
@@ -260,11 +271,6 @@ def explained(
         The constant of z.
     common
         Whether all groups have one mean.
-
-    Returns
-    -------
-    Interval
-        At most 1; below 0 where the means alone would be better.
     """
     tau = judged.deviation
     R, error_R = square(judged, u)
@@ -280,9 +286,51 @@ def explained(
         factors = np.sum(rows**2, axis=1) * (m @ m) + (rows @ m[-len(groups) :]) ** 2
         noise = tau**2 / 2 * factors / constant**2
         V -= float(np.sum((off**2 - noise) / weights))
-        squares = 2 * noise**2 + 4 * np.maximum(off**2 - noise, 0) * noise
-        variance += float(np.sum(squares / weights**2))
-    ratio = fieller(R, V, error_R**2, covariance, variance)
+        of_means = 2 * noise**2 + 4 * np.maximum(off**2 - noise, 0) * noise
+        variance += float(np.sum(of_means / weights**2))
+    return Squares(R, V, np.array([[error_R**2, covariance], [covariance, variance]]))
+
+
+def mean_squares(parts: Sequence[Squares], shares: Sequence[float]) -> Squares:
+    """Mean squares over disjoint parts of the people, of independent noise.
+
+    Parameters
+    ----------
+    parts
+        Of each part, with a model and means of its own.
+    shares
+        Share of each part in all people.
+    """
+    residual = float(np.dot(shares, [part.residual for part in parts]))
+    variance = float(np.dot(shares, [part.variance for part in parts]))
+    pairs = zip(shares, parts, strict=True)
+    errors = sum(share**2 * part.errors for share, part in pairs)
+    return Squares(residual, variance, np.asarray(errors))
+
+
+def residual_interval(squares: Squares) -> Interval:
+    """Mean square of a model's residual, at least 0, with its interval."""
+    return _square_interval(squares.residual, float(squares.errors[0, 0]) ** 0.5)
+
+
+def explained(squares: Squares) -> Interval:
+    """Share of a target's variance that a released model explains in these people.
+
+    ``1 - R / V``: R is the mean square of what the model leaves, its released
+    intercepts included; V that of the target.
+
+    Parameters
+    ----------
+    squares
+        R, V and their errors.
+
+    Returns
+    -------
+    Interval
+        At most 1; below 0 where the means alone would be better.
+    """
+    R, V, ((s_RR, s_RV), (_, s_VV)) = squares
+    ratio = fieller(R, V, s_RR, s_RV, s_VV)
     ends = ratio.value, ratio.high, ratio.low
     return Interval(*(min(1 - end, 1.0) for end in ends))
 

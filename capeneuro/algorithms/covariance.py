@@ -150,6 +150,13 @@ def second_moment(
     return Moment(C, tau), np.array([sizes.get(name, 0) for name in federation.names])
 
 
+def group_shares(sizes: np.ndarray, n_groups: int = 1) -> np.ndarray:
+    """Share of each group in all people, (n_groups,), from the sizes of sites."""
+    if n_groups == 1:
+        return np.ones(1)
+    return sizes / sizes.sum() if n_groups else np.zeros(0)
+
+
 def subtract_means(
     moment: Moment, sizes: np.ndarray, n_groups: int = 1, within: bool = True
 ) -> Covariance:

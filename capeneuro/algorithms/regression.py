@@ -40,7 +40,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from capeneuro import linalg
-from capeneuro.algorithms import confidence, covariance, shrinkage
+from capeneuro.algorithms import confidence, covariance, folds, shrinkage
 from capeneuro.algorithms.confidence import WIDTH, Interval, Moment
 from capeneuro.algorithms.covariance import CONSTANT, Covariance
 from capeneuro.algorithms.shown import brief
@@ -181,6 +181,7 @@ class LinearModel:
         spread: np.ndarray,
         target_center: float = 0.0,
         target_spread: float = 1.0,
+        **limits: np.ndarray,
     ) -> "LinearModel":
         """Express the model in features ``center + spread * x``, and the target alike.
 
@@ -192,6 +193,9 @@ class LinearModel:
             Shape (D,) each; what x was made with.
         target_center, target_spread
             The same of a linear model's target; labels do not change.
+        **limits
+            ``bounds``, ``ball`` and ``target_bounds`` in the new unit, where they were
+            others.
         """
         b = 1.0 if self.task == "logistic" else target_spread
         shift = 0.0 if self.task == "logistic" else target_center
@@ -206,9 +210,12 @@ class LinearModel:
             residual=b**2 * self.residual,
             residual_variance=b**2 * self.residual_variance,
             prediction_half_width=b * self.prediction_half_width,
-            bounds=center[:, None] + spread[:, None] * self.bounds,
-            ball=np.stack([center, 0 * center], 1) + spread[:, None] * self.ball,
-            target_bounds=shift + b * self.target_bounds,
+            **{
+                "bounds": center[:, None] + spread[:, None] * self.bounds,
+                "ball": np.stack([center, 0 * center], 1) + spread[:, None] * self.ball,
+                "target_bounds": shift + b * self.target_bounds,
+                **limits,
+            },
         )
 
 
@@ -352,9 +359,34 @@ def from_moment(
     LinearModel
         In the units of x and y.
     """
-    bound = norm_bound(scale)
     chosen, judged = confidence.split(released)
-    half = covariance.subtract_means(chosen, sizes, n_groups, within)
+    halves = _Halves(chosen, judged, released, sizes, sizes)
+    return _judged_model(halves, task, scale, center, n_groups, within, ridge)[0]
+
+
+class _Halves(NamedTuple):
+    """Moments that a model is chosen on and judged on, of independent noise."""
+
+    chosen: Moment
+    judged: Moment
+    released: Moment
+    """For coefficients that are not chosen, of the people of ``chosen``."""
+    sizes: np.ndarray
+    """Of ``chosen`` and ``released``: people of each site."""
+    judged_sizes: np.ndarray
+
+
+def _judged_model(
+    halves: _Halves,
+    task: Task,
+    scale: float,
+    center: np.ndarray | None,
+    n_groups: int,
+    within: bool,
+    ridge: float | None,
+) -> tuple[LinearModel, "_Fit"]:
+    bound, sizes = norm_bound(scale), halves.sizes
+    half = covariance.subtract_means(halves.chosen, sizes, n_groups, within)
     ridge = None if ridge is None else ridge / bound**2
     model = from_covariance(half, ridge, common=not within)
     factor = (1.0 if task == "linear" else 2.0) / scale
@@ -365,13 +397,14 @@ def from_moment(
         # Noise can put the mean of all where nobody can be.
         mean, means = _inside(mean, scale), _inside(means, scale)
     offsets = ((means if within else mean[:, None]).T - start).T / bound
-    fit = _fit_of(model, judged, half, offsets, not within)
+    shares = covariance.group_shares(halves.judged_sizes, n_groups)
+    fit = _fit_of(model, halves.judged, half, offsets, shares, not within)
     # Coefficients with a ridge are not chosen: they take the release as it is.
-    pooled = covariance.subtract_means(released, sizes, n_groups, within)
+    pooled = covariance.subtract_means(halves.released, sizes, n_groups, within)
     variance = max(model.residual_variance, fit.residual.value)
     ridged = _ridge_regression(pooled, ridge, not within, variance)
     unit = (bound / scale) ** 2
-    return replace(
+    model = replace(
         model,
         task=task,
         coefficients=w,
@@ -386,6 +419,168 @@ def from_moment(
         prediction_half_width=unit**0.5 * fit.half_width
         if task == "linear"
         else np.nan,
+    )
+    return model, fit
+
+
+@dataclass(frozen=True)
+class CrossValidation:
+    """Models of all folds of people but one, each judged on the people of that one.
+
+    Parameters
+    ----------
+    model
+        Of all people; its noise is sqrt(K) times that of one release.
+    fold_models
+        Of all folds but the first, but the second, and so on; ``r2`` and ``residual``
+        are of the fold that is left out.
+    r2
+        Share of the target's variance that such models explain in people whom they were
+        not fitted to, over all folds, with its 95% interval over draws of the noise,
+        shape (3,); infinite where the target's variance may be noise.
+    residual
+        Mean square of their residuals there, in the target's squared unit, and its 95%
+        interval, shape (3,).
+    """
+
+    __repr__ = brief
+
+    model: LinearModel
+    fold_models: tuple[LinearModel, ...]
+    r2: np.ndarray
+    residual: np.ndarray
+
+    def in_unit(
+        self,
+        center: np.ndarray,
+        spread: np.ndarray,
+        target_center: float = 0.0,
+        target_spread: float = 1.0,
+        **limits: np.ndarray,
+    ) -> "CrossValidation":
+        """Express all models in another unit.
+
+        Parameters
+        ----------
+        center, spread, target_center, target_spread, **limits
+            As of :meth:`LinearModel.in_unit`.
+        """
+
+        def convert(model: LinearModel) -> LinearModel:
+            return model.in_unit(center, spread, target_center, target_spread, **limits)
+
+        b = 1.0 if self.model.task == "logistic" else target_spread
+        return replace(
+            self,
+            model=convert(self.model),
+            fold_models=tuple(convert(model) for model in self.fold_models),
+            residual=b**2 * self.residual,
+        )
+
+
+def cross_validate(
+    federation: Federation,
+    mechanism: Mechanism,
+    n_folds: int,
+    task: Task = "linear",
+    scale: float = SCALE,
+    clip: float = CLIP,
+    *,
+    n_groups: int = 1,
+    within: bool = True,
+    ridge: float | None = None,
+) -> CrossValidation:
+    """Regress on all folds of people but one, for each fold, and judge on that one.
+
+    Parameters
+    ----------
+    federation
+        Sites whose columns are z of :func:`stack`, in the blocks of rows of their folds
+        [:func:`.folds.stack`].
+    mechanism, task, scale, clip, n_groups, within, ridge
+        As of :func:`linear_model`.
+    n_folds
+        K.
+
+    Returns
+    -------
+    CrossValidation
+        In the units of x and y.
+
+    Guarantee
+    ---------
+    One release of ``second_moment`` at the mechanism's noise multiplier: nobody is in
+    more than one fold.
+    """
+    moment, sizes = covariance.second_moment(
+        federation, mechanism, norm_bound(scale), clip
+    )
+    return cross_validation(
+        moment, sizes, n_folds, task, scale, n_groups, within, ridge
+    )
+
+
+def cross_validation(
+    released: Moment,
+    sizes: np.ndarray,
+    n_folds: int,
+    task: Task = "linear",
+    scale: float = SCALE,
+    n_groups: int = 1,
+    within: bool = True,
+    ridge: float | None = None,
+) -> CrossValidation:
+    """Cross-validate on a released second moment of folds; post-processing.
+
+    The noise of the fold that a model is judged on is independent of that of the folds
+    which it was chosen on, so no noise is split, and mean squared errors are unbiased.
+    Whether the share is estimable is not decided: any fold that could say so is judged
+    on, too, so it is stated for every draw, and where noise is large its interval is
+    wide.
+
+    Parameters
+    ----------
+    released, sizes, n_folds
+        As of :func:`.folds.split`.
+    task, scale, n_groups, within, ridge
+        As in :func:`linear_model`.
+
+    Returns
+    -------
+    CrossValidation
+        In the units of x and y.
+    """
+    model = from_moment(
+        folds.of_all(released, n_folds),
+        sizes,
+        task,
+        scale,
+        n_groups=n_groups,
+        within=within,
+        ridge=ridge,
+    )
+    fold_models, fits, shares = [], [], []
+    for fold in folds.split(released, sizes, n_folds):
+        halves = _Halves(
+            chosen=fold.training,
+            judged=fold.held_out,
+            released=fold.training,
+            sizes=fold.training_sizes,
+            judged_sizes=fold.held_out_sizes,
+        )
+        fold_model, fit = _judged_model(
+            halves, task, scale, None, n_groups, within, ridge
+        )
+        fold_models.append(fold_model)
+        fits.append(fit)
+        shares.append(fold.held_out_sizes.sum() / sizes.sum())
+    squares = confidence.mean_squares([fit.squares for fit in fits], shares)
+    unit = (norm_bound(scale) / scale) ** 2 / model.clip_weight
+    return CrossValidation(
+        model,
+        tuple(fold_models),
+        np.array(confidence.explained(squares)),
+        unit * np.array(confidence.residual_interval(squares)),
     )
 
 
@@ -465,6 +660,7 @@ class RegressionMoments:
 class _Fit(NamedTuple):
     """How well a model fits the half that it was not chosen on."""
 
+    squares: confidence.Squares
     r2: Interval
     """Share of the target's variance that it explains."""
     residual: Interval
@@ -478,12 +674,13 @@ def _fit_of(
     judged: Moment,
     half: Covariance,
     means: np.ndarray,
+    shares: np.ndarray,
     common: bool,
 ) -> _Fit:
     """Judge a model on the half that it was not chosen on.
 
     ``means`` are those of [x; y] that intercepts are made of, one of each group or of
-    all, in the released unit.
+    all, in the released unit; ``shares`` those of the groups in ``judged``.
     """
     has_people = half.shares > 0
     u, m = np.append(-model.coefficients, 1.0), np.zeros(len(half.mean))
@@ -495,15 +692,15 @@ def _fit_of(
     residual = confidence.mean_square(judged, u)
     residual = Interval(*(x / half.clip_weight for x in residual))
     square, error = confidence.square(judged, u)
+    groups = half.clip_weight * shares
+    squares = confidence.squares(judged, u, m, groups, CONSTANT, common)
     variance = float(half.matrix[-1, -1]) * half.clip_weight
     if judged.deviation and not confidence.is_estimable(error, variance):
-        return _Fit(confidence.UNKNOWN, residual, np.nan)
+        return _Fit(squares, confidence.UNKNOWN, residual, np.nan)
     # A fit of d directions leaves more in new people: once in its own, once in theirs.
     scale = (1 + 2 * model.n_directions / half.n_units) / half.clip_weight
     half_width = confidence.prediction_half_width(scale * square, scale * error)
-    groups = half.clip_weight * half.shares
-    r2 = confidence.explained(judged, u, m, groups, CONSTANT, common)
-    return _Fit(r2, residual, half_width)
+    return _Fit(squares, confidence.explained(squares), residual, half_width)
 
 
 def from_covariance(

@@ -12,9 +12,11 @@ and written down before the data are looked at. Two rules differ from scikit-lea
 * A fit to private data spends the whole promise, and its sites' ledgers remember it
   after this process. The same fit again is answered again and costs nothing; another
   is refused once the ledger's ceiling is reached.
-* Cross-validation, grid search and anything else that fits copies is refused where
-  data are private: each fold would be one more release, and the choice among them as
-  well. Where ``kind`` is ``"public"`` or ``"simulated"`` it works.
+* scikit-learn's cross-validation, grid search and anything else that fits copies is
+  refused where data are private: each fit charges, so ten folds cost ten releases,
+  and the choice among them one more. Where ``kind`` is ``"public"`` or ``"simulated"``
+  it works. ``n_folds`` is cross-validation within the promise of one fit: a row is in
+  one fold, so moments of all folds are one release.
 
 ``score`` is scikit-learn's, and exact: of private rows it is for their holder alone.
 ``model_.r2``, with its interval, may be published: the release has paid for it. A
@@ -31,7 +33,6 @@ hold: ``check_fit_idempotent``, ``check_supervised_y_2d``, ``check_regressors_in
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
@@ -94,6 +95,10 @@ class PrivateRegressor(RegressorMixin, BaseEstimator):
         :func:`.accounting.coalition`.
     clip, ridge
         See :func:`.regression.linear_model`; features are scaled to norms of at most 1.
+    n_folds
+        Folds of rows to cross-validate the model within the same promise, see
+        :func:`.verbs.cross_validate`: K leave ``model_`` sqrt(K) times the noise. None:
+        no cross-validation.
     accept
         Why a model is wanted whose noise is predicted to exceed its signal; empty: the
         fit is refused before anything is spent.
@@ -104,6 +109,8 @@ class PrivateRegressor(RegressorMixin, BaseEstimator):
     intercept_ : float
     model_ : LinearModel
         In the units of the table, with intervals, and an intercept for each site.
+    cross_validation_ : CrossValidation
+        The same of all folds but one, and how well they predict; with ``n_folds``.
     sites_ : tuple of str
         Names in ``groups``, in the order of ``model_.intercepts``.
     n_features_in_, feature_names_in_
@@ -141,13 +148,15 @@ class PrivateRegressor(RegressorMixin, BaseEstimator):
         n_colluding: int | None = None,
         clip: float = regression.CLIP,
         ridge: float | None = None,
+        n_folds: int | None = None,
         accept: str = "",
     ) -> None:
         self.epsilon, self.delta = epsilon, delta
         self.bounds, self.target_bounds = bounds, target_bounds
         self.within_sites, self.arm, self.kind = within_sites, arm, kind
         self.ledgers, self.n_colluding = ledgers, n_colluding
-        self.clip, self.ridge, self.accept = clip, ridge, accept
+        self.clip, self.ridge = clip, ridge
+        self.n_folds, self.accept = n_folds, accept
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> "PrivateRegressor":
         """Fit over the rows of all sites.
@@ -203,7 +212,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     epsilon, delta, bounds, within_sites, arm, kind, ledgers, n_colluding, clip, \
-ridge, accept
+ridge, n_folds, accept
         As in :class:`PrivateRegressor`.
     labels
         The two labels, first the reference label, coded 0. Public; None: those in the
@@ -216,7 +225,7 @@ ridge, accept
     coef_ : (1, D)
         Of the log-odds.
     intercept_ : (1,)
-    model_, sites_, n_features_in_, feature_names_in_, privacy_
+    model_, cross_validation_, sites_, n_features_in_, feature_names_in_, privacy_
         As in :class:`PrivateRegressor`.
 
     Examples
@@ -247,13 +256,15 @@ ridge, accept
         n_colluding: int | None = None,
         clip: float = regression.CLIP,
         ridge: float | None = None,
+        n_folds: int | None = None,
         accept: str = "",
     ) -> None:
         self.epsilon, self.delta = epsilon, delta
         self.bounds, self.labels = bounds, labels
         self.within_sites, self.arm, self.kind = within_sites, arm, kind
         self.ledgers, self.n_colluding = ledgers, n_colluding
-        self.clip, self.ridge, self.accept = clip, ridge, accept
+        self.clip, self.ridge = clip, ridge
+        self.n_folds, self.accept = n_folds, accept
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> "PrivateClassifier":
         """Fit over the rows of all sites.
@@ -351,18 +362,24 @@ def _fit(
         self.accept,
         name=TABLE.split("-")[0],
     )
-    model = verbs.linear_model(
-        sites,
-        1.0,
-        target_bounds,
-        task=task,
-        clip=self.clip,
-        within_sites=self.within_sites,
-        ridge=self.ridge,
-    )
-    self.model_: LinearModel = replace(
-        model.in_unit(center, spread), bounds=np.stack([low, high], axis=1)
-    )
+    settings = {
+        "task": task,
+        "clip": self.clip,
+        "within_sites": self.within_sites,
+        "ridge": self.ridge,
+    }
+    limits = np.stack([low, high], axis=1)
+    vars(self).pop("cross_validation_", None)  # of an earlier fit
+    if self.n_folds is None:
+        model = verbs.linear_model(sites, 1.0, target_bounds, **settings)
+        model = model.in_unit(center, spread, bounds=limits)
+    else:
+        validation = verbs.cross_validate(
+            sites, 1.0, target_bounds, n_folds=self.n_folds, **settings
+        )
+        self.cross_validation_ = validation.in_unit(center, spread, bounds=limits)
+        model = self.cross_validation_.model
+    self.model_: LinearModel = model
     self.coef_, self.intercept_ = self.model_.coefficients, self.model_.intercept
     privacy = sites.privacy()
     del privacy["person"]  # of all rows of a site; here each is a person's

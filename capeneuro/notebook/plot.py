@@ -18,7 +18,7 @@ from capeneuro.algorithms.ica import Unmixing
 from capeneuro.algorithms.network import Network
 from capeneuro.algorithms.patterns import Patterns
 from capeneuro.algorithms.pca import Subspace
-from capeneuro.algorithms.regression import LinearModel
+from capeneuro.algorithms.regression import CrossValidation, LinearModel
 from capeneuro.algorithms.tensors import TensorComponents
 from capeneuro.report import plots
 
@@ -105,6 +105,11 @@ def _(result: LinearModel, which: int | None = None, names: Any = None) -> Figur
         "coefficient of ridge regression, with its 95% interval",
         result.intervals,
     )
+
+
+@plot.register
+def _(result: CrossValidation, which: int | None = None, names: Any = None) -> Figure:
+    return plot(result.model, which, names)
 
 
 @plot.register

@@ -14,6 +14,7 @@ from typing import Any, get_args
 
 import numpy as np
 
+from capeneuro.algorithms import folds
 from capeneuro.federation.ledger import BudgetExceeded, Ledger
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.requests import Arm, Kind
@@ -163,7 +164,9 @@ class Sites:
         return planned
 
     def federation(
-        self, of: Callable[[int, np.ndarray], np.ndarray] | None = None
+        self,
+        of: Callable[[int, np.ndarray], np.ndarray] | None = None,
+        n_folds: int = 1,
     ) -> InProcess:
         """Open the sites.
 
@@ -173,6 +176,8 @@ class Sites:
             What a site holds of a person for an algorithm, from the place of the site,
             from 0, and the person's features; None: the features themselves. All that
             it computes is within one person.
+        n_folds
+            Folds of units whose second moments are released apart [:mod:`.folds`].
 
         Returns
         -------
@@ -186,6 +191,8 @@ class Sites:
                 for person, X in site_people.items()
             }
             lengths = {person: X.shape[1] for person, X in features.items()}
+            if n_folds > 1:
+                features = self._in_folds(k, features, n_folds)
             digest = sha256()
             for person, X in features.items():
                 digest.update(repr((person, X.shape)).encode())
@@ -202,6 +209,19 @@ class Sites:
                 longest=self.longest,
             )
         return InProcess(sites)
+
+    def _in_folds(
+        self, k: int, features: Mapping[str, np.ndarray], n_folds: int
+    ) -> dict[str, np.ndarray]:
+        """Features of a site's people, each unit's in the rows of its fold."""
+        lengths = [X.shape[1] for X in features.values()]
+        if self.budget.unit == "subject":
+            numbers = folds.fold_numbers(len(lengths), n_folds, k).repeat(lengths)
+        else:
+            numbers = folds.fold_numbers(sum(lengths), n_folds, k)
+        parts = np.split(numbers, np.cumsum(lengths)[:-1])
+        pairs = zip(features.items(), parts, strict=True)
+        return {person: folds.stack(X, part, n_folds) for (person, X), part in pairs}
 
     def privacy(self) -> dict[str, Any]:
         """Budget that was promised and spent, and the share that no plan has taken.

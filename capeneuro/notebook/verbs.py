@@ -14,7 +14,6 @@ The examples below are run by a test; they begin with
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
@@ -52,11 +51,12 @@ from capeneuro.algorithms.network import Network, Optimizer
 from capeneuro.algorithms.outcomes import Outcomes
 from capeneuro.algorithms.patterns import Patterns
 from capeneuro.algorithms.pca import Subspace
-from capeneuro.algorithms.regression import LinearModel, Task
+from capeneuro.algorithms.regression import CrossValidation, LinearModel, Task
 from capeneuro.algorithms.tensors import TensorComponents
 from capeneuro.algorithms.updates import Update
 from capeneuro.config.study import CENTER_SHARE, MEANS_SHARE
 from capeneuro.federation.ledger import BudgetExceeded
+from capeneuro.federation.mechanism import Mechanism
 from capeneuro.notebook.sites import Sites
 from capeneuro.privacy.clipping import clip_factors
 from capeneuro.privacy.queries import QUERIES
@@ -554,6 +554,138 @@ def linear_model(
     >>> model.coefficients.shape, model.predict(np.zeros((2, 5))).shape
     ((2,), (5,))
     """
+    regressed = _regression(
+        sites, norm_bound, target_bounds, task, clip, within_sites, typical_norm, share
+    )
+    model = regression.linear_model(
+        sites.federation(regressed.encode),
+        regressed.mechanism,
+        task,
+        clip=clip,
+        n_groups=len(sites.names),
+        within=within_sites,
+        ridge=ridge,
+    )
+    return model.in_unit(**regressed.unit)
+
+
+def cross_validate(
+    sites: Sites,
+    norm_bound: float,
+    target_bounds: tuple[float, float],
+    *,
+    n_folds: int = 3,
+    task: Task = "linear",
+    clip: float = regression.CLIP,
+    within_sites: bool = True,
+    ridge: float | None = None,
+    typical_norm: float = FILL,
+    share: float | None = None,
+) -> CrossValidation:
+    """Regress on all folds of people but one, for each fold, at the price of one model.
+
+    Each person is in one fold, so that the second moments of all folds are one release.
+    The models, that of all people, and how well they predict the people whom they were
+    not fitted to are algebra of it. What it costs is noise: sqrt(K) times that of
+    :func:`linear_model` for all people, K / sqrt(K - 1) times for all folds but one.
+
+    Parameters
+    ----------
+    sites, norm_bound, target_bounds, task, clip, within_sites, ridge, typical_norm, \
+share
+        As in :func:`linear_model`.
+    n_folds
+        K, at least 2; more folds have more noise. They are public: a permutation of
+        the units of each site, by their number alone, and always the same.
+
+    Returns
+    -------
+    CrossValidation
+        In the units of the features and the target.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range or unknown, or a site has fewer than two units
+        for each fold; nothing is planned then.
+    BudgetExceeded
+        If the share is more than is left, or noise is predicted to exceed the signal.
+    RoundFailed
+        If too few sites answer.
+
+    Guarantee
+    ---------
+    One release of ``second_moment``.
+
+    Examples
+    --------
+    >>> rows = rng.uniform(-1, 1, (8000, 3, 1))  # 2 features, then the target
+    >>> rows[:, 2] = rows[:, 0] / 2
+    >>> sites = cn.federate({"north": rows[:4000], "south": rows[4000:]}, promise)
+    >>> validation = cn.cross_validate(sites, norm_bound=1.5, target_bounds=(-1, 1))
+    >>> validation.r2.shape, len(validation.fold_models), sites.privacy()["releases"]
+    ((3,), 3, {'second_moment': 1})
+    """
+    unit = sites.budget.unit
+    fewest = min(
+        len(people) if unit == "subject" else sum(X.shape[1] for X in people.values())
+        for people in sites.people.values()
+    )
+    if not (isinstance(n_folds, int | np.integer) and 2 <= n_folds <= fewest // 2):
+        raise ValueError(
+            f"n_folds: must be a whole number from 2, and at most {fewest // 2}: every "
+            f"fold needs two {unit}s of each site, the smallest has {fewest}; got "
+            f"{n_folds!r}"
+        )
+    regressed = _regression(
+        sites,
+        norm_bound,
+        target_bounds,
+        task,
+        clip,
+        within_sites,
+        typical_norm,
+        share,
+        n_folds / (n_folds - 1) ** 0.5,
+    )
+    validation = regression.cross_validate(
+        sites.federation(regressed.encode, n_folds),
+        regressed.mechanism,
+        n_folds,
+        task,
+        clip=clip,
+        n_groups=len(sites.names),
+        within=within_sites,
+        ridge=ridge,
+    )
+    return validation.in_unit(**regressed.unit)
+
+
+class _Regression(NamedTuple):
+    """How a regression is released, and the unit that its result is expressed in."""
+
+    encode: Callable[[int, np.ndarray], np.ndarray]
+    """What a site holds of a person's features and target."""
+    mechanism: Mechanism
+    unit: dict[str, Any]
+    """Arguments of :meth:`.LinearModel.in_unit`."""
+
+
+def _regression(
+    sites: Sites,
+    norm_bound: float,
+    target_bounds: tuple[float, float],
+    task: Task,
+    clip: float,
+    within_sites: bool,
+    typical_norm: float,
+    share: float | None,
+    noise_factor: float = 1.0,
+) -> _Regression:
+    """Plan the release of a regression, unless its noise is predicted to drown it.
+
+    Noise of the models is ``noise_factor`` times that of the release.
+    """
     _check_option("task", task, Task)
     S, (low, high) = len(sites.names), target_bounds
     if not low < high:
@@ -569,9 +701,9 @@ def linear_model(
         return regression.stack(x, y, task, group=k, n_groups=S)
 
     share, D = sites.share(share), _n_features(sites) - 1
-    size = _release_size(sites)
+    size, noise = _release_size(sites), _noise(sites, share)
     forecast = predict_regression(
-        _noise(sites, share),
+        lambda query, clip, stage: noise_factor * noise(query, clip, stage),
         size.n_sites,
         len(size.people),
         D,
@@ -581,22 +713,19 @@ def linear_model(
         groups=task == "logistic",
     )
     _refuse_noise(sites, forecast[RATIO])
-    mechanism = sites.mechanism(1, share)
-    model = regression.linear_model(
-        sites.federation(encode),
-        mechanism,
-        task,
-        clip=clip,
-        n_groups=S,
-        within=within_sites,
-        ridge=ridge,
-    )
-    if task == "logistic":  # the target is the probability of the second group
-        middle = half = 0.5
-    return replace(
-        model.in_unit(np.zeros(D), np.full(D, norm_bound), middle, half),
-        ball=np.full((D, 2), [0.0, norm_bound]),
-        target_bounds=np.array([middle - half, middle + half]),
+    # The target of a logistic model is the probability of the second group.
+    a, b = (middle, half) if task == "linear" else (0.5, 0.5)
+    return _Regression(
+        encode,
+        sites.mechanism(1, share),
+        {
+            "center": np.zeros(D),
+            "spread": np.full(D, norm_bound),
+            "target_center": middle,
+            "target_spread": half,
+            "ball": np.full((D, 2), [0.0, norm_bound]),
+            "target_bounds": np.array([a - b, a + b]),
+        },
     )
 
 

@@ -7,10 +7,11 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.linear_model import LinearRegression, LogisticRegression
-from sklearn.model_selection import cross_val_score
+from sklearn.model_selection import PredefinedSplit, cross_val_predict, cross_val_score
 from sklearn.utils.estimator_checks import check_estimator
 
 import capeneuro as cn
+from capeneuro.algorithms import folds
 from capeneuro.federation.ledger import BudgetExceeded, Ledger
 from capeneuro.federation.rounds import RoundFailed
 from capeneuro.privacy.accounting import Budget
@@ -192,9 +193,71 @@ def test_cross_validation_spends_so_private_data_refuse_it(rng, tmp_path):
     assert scores.min() > 0.8
 
 
+@pytest.mark.parametrize("arm", ["cape", "secure_sum"])
+def test_folds_are_charged_as_one_fit(fixed_noise, rng, arm):
+    X, y, site = table(rng, (6000, 6000, 6000))
+    one = regressor(arm=arm).fit(X, y, groups=site)
+    model = regressor(arm=arm, n_folds=5).fit(X, y, groups=site)
+    assert model.privacy_ == one.privacy_
+    assert model.privacy_["releases"] == {"second_moment": 1}
+    validation = model.cross_validation_
+    assert validation.model is model.model_ and len(validation.fold_models) == 5
+    tau = one.model_.noise_deviation
+    assert model.model_.noise_deviation == pytest.approx(5**0.5 * tau, rel=0.1)
+    low, high = validation.r2[1:]
+    assert 0 < high - low < 0.2
+    assert low < LinearRegression().fit(X, y).score(X, y) < high
+
+
+def test_folds_of_private_tables_are_one_promise(rng, tmp_path):
+    X, y, site = table(rng, (6000, 6000, 6000))
+
+    def private(**options):
+        given = {"ledgers": ledgers(tmp_path, sorted(set(site))), "n_folds": 5}
+        return regressor(kind="private", **given | options)
+
+    first = private().fit(X, y, groups=site)
+    again = private().fit(X, y, groups=site)
+    scores = [model.cross_validation_.r2 for model in (first, again)]
+    np.testing.assert_array_equal(*scores)
+    spent = [book.total() for book in ledgers(tmp_path, sorted(set(site))).values()]
+    assert spent == pytest.approx([Budget(3.0, 1e-5, "sample").mu] * 3, abs=1e-6)
+    # Another ridge is algebra of the same release.
+    private(ridge=0.5).fit(X, y, groups=site)
+    for other in ({"n_folds": 4}, {"n_folds": None}):
+        with pytest.raises((RoundFailed, BudgetExceeded)):
+            private(**other).fit(X, y, groups=site)
+
+
+def test_folds_without_noise_are_scikit_learns(rng):
+    X, y, _ = table(rng, (900,))
+    model = regressor(arm="non-private", n_folds=4).fit(X, y)
+    split = PredefinedSplit(folds.fold_numbers(900, 4))
+    scores = cross_val_score(LinearRegression(), X, y, cv=split)
+    found = [own.r2[0] for own in model.cross_validation_.fold_models]
+    np.testing.assert_allclose(found, scores, atol=1e-5)
+    predicted = cross_val_predict(LinearRegression(), X, y, cv=split)
+    mse = np.mean((y - predicted) ** 2)
+    np.testing.assert_allclose(model.cross_validation_.residual, mse, rtol=1e-4)
+    model.set_params(n_folds=None).fit(X, y)
+    assert not hasattr(model, "cross_validation_")
+
+
+def test_labels_have_folds(fixed_noise, rng):
+    X, y, site = table(rng, (6000, 6000), labels=True)
+    model = cn.PrivateClassifier(3.0, bounds=BOUNDS, kind="public", n_folds=3)
+    model.fit(X, y, groups=site)
+    exact = clone(model).set_params(arm="non-private")
+    r2 = exact.fit(X, y, groups=site).cross_validation_.r2[0]
+    assert model.cross_validation_.r2[0] == pytest.approx(r2, abs=0.04)
+
+
 @pytest.mark.parametrize(
     ("options", "change", "message"),
     [
+        ({"n_folds": 1}, {}, "n_folds: must be a whole number from 2, and at most 250"),
+        ({"n_folds": 2.5}, {}, "two samples of each site, .* got 2.5"),
+        ({"n_folds": 251}, {}, "two samples of each site, the smallest has 500"),
         ({"epsilon": None}, {}, "epsilon: give the promise"),
         ({"bounds": None}, {}, "bounds: give the smallest"),
         ({"target_bounds": None}, {}, "target_bounds: give the smallest"),

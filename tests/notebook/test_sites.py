@@ -38,6 +38,26 @@ def test_shares_add_up_to_the_promise_and_no_further(sites):
         sites.mechanism(1)
 
 
+@pytest.mark.parametrize("unit", ["subject", "sample"])
+def test_a_unit_is_in_one_fold_and_moves_no_other(rng, unit):
+    """Folds are of numbers of units alone: who has other values moves itself."""
+    data, features = people(rng, 7), []
+    for value in (0.5, -90.0):
+        X = data[3].copy()
+        X[:, 2] = value
+        sites = federate({"a": [*data[:3], X, *data[4:]]}, Budget(2.0, 1e-5, unit))
+        (site,) = sites.federation(n_folds=3)._sites.values()
+        features.append(np.concatenate(list(site._subjects.values()), axis=1))
+    blocks = features[0].reshape(3, 3, 35).any(axis=1)
+    assert (blocks.sum(axis=0) == 1).all()
+    numbers = blocks.argmax(axis=0).reshape(7, 5)
+    is_whole = (numbers == numbers[:, :1]).all()
+    assert is_whole == (unit == "subject")
+    changed = (features[0] != features[1]).any(axis=0)
+    np.testing.assert_array_equal(np.flatnonzero(changed), [17])
+    np.testing.assert_array_equal(blocks, features[1].reshape(3, 3, 35).any(axis=1))
+
+
 @pytest.mark.parametrize("share", [0.0, -1.0, 0.81, 2.0])
 def test_more_than_is_left_is_refused(sites, share):
     sites.mechanism(1, 0.2).answer(sites.federation(), "second_moment", ASKED)
