@@ -7,32 +7,22 @@ import numpy as np
 import two_views
 import yaml
 from tiny_study import command, edit
-from two_views import CHANNELS, EEG, PEOPLE, STUDY, mne, recording
+from two_views import (
+    BANDS,
+    CHANNELS,
+    EEG,
+    PEOPLE,
+    STUDY,
+    mne,
+    only_eeg,
+    recording,
+)
 
 from capeneuro.config import load
 from capeneuro.data import eeg
 
 # Fixtures.
 study, template = two_views.study, two_views.template
-
-BANDS = {"kind": "bands", "channels": CHANNELS, "sampling_rate": 100, "min_epochs": 2}
-BANDS |= {"montage": "easycap-M1", "segment": 1.0, "bands": [[4, 8], [8, 13], [13, 30]]}
-
-
-def only_eeg(features: dict) -> None:
-    """Make a contrast of patients on EEG alone; site files stay as they are."""
-    whole = yaml.safe_load(Path(STUDY).read_text())
-    kept = {k: whole[k] for k in whole if k not in ("fusion", "n_components", "score")}
-    covariates = {"patient": {"groups": [0, 1]}}
-    contrast = {"covariates": covariates, "means": "data/means.tsv"}
-    kept |= {"space": None, "rows": {"features": features}, "contrast": contrast}
-    kept |= {"study": "alone", "arm": "non-private"}
-    Path(STUDY).write_text(yaml.safe_dump(kept))
-    Path("data/means.tsv").write_text("site\tpatient=0\tpatient=1\na\t3\t3\nb\t3\t3\n")
-    for site, people in PEOPLE.items():
-        rows = [f"{person}\t{i % 2}" for i, person in enumerate(people)]
-        text = "\n".join(["participant_id\tpatient", *rows])
-        Path(f"data/{site}/participants.tsv").write_text(text + "\n")
 
 
 def ran(*steps: str) -> None:
