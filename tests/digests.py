@@ -200,6 +200,7 @@ def verb_digests(arm: str) -> list[str]:
             np.zeros(4),
             np.eye(4),
         ),
+        "cross_validate": cn.cross_validate(sites(x, y), 2.0, (20.0, 60.0)),
     }
     return [
         f"verbs {arm} {verb}:{name} {digest(np.ascontiguousarray(value).tobytes())}"
