@@ -51,16 +51,20 @@ def init(options: argparse.Namespace) -> None:
         raise ConfigError(
             f"--from: writes a study file, and {folder} has one; leave one out"
         )
-    if options.sources and options.kind not in ("components", "networks"):
+    is_contrast = options.kind in ("contrast", "networks")
+    if options.sources and options.kind != "components" and not is_contrast:
         raise ConfigError(
-            "--from: begins studies of components or networks, got --kind "
+            "--from: begins studies of components, networks or contrasts, got --kind "
             f"{options.kind}; leave --from out, and name the folders in the site files "
             "that --kind writes"
         )
-    if is_of_networks != bool(options.template and options.sources):
-        raise ConfigError(
-            "--template: goes with --kind networks and --from, and these need it"
-        )
+    if is_of_networks and not (options.template and options.sources):
+        raise ConfigError("--kind networks: needs --template and --from")
+    for key in "template", "covariates":
+        if getattr(options, key) and not (is_contrast and options.sources):
+            raise ConfigError(
+                f"--{key}: goes with --from and --kind contrast or networks"
+            )
     if options.sites < 2:
         raise ConfigError(f"--sites: must be at least 2, got {options.sites}")
     is_simulated = options.data == "simulated" and not options.sources
@@ -80,17 +84,19 @@ def init(options: argparse.Namespace) -> None:
             raise ConfigError(f"{folder / name}: exists already; choose another folder")
     texts: dict[str, str] = {}
     if options.sources:
-        from capeneuro.studies import init_from_folders, init_networks
+        from capeneuro.studies import init_contrast, init_from_folders, init_networks
 
         protocol = options.people, options.volumes
-        if is_of_networks:
-            summary, decisions = init_networks.write(
+        if is_contrast:
+            write = init_networks.write if is_of_networks else init_contrast.write
+            summary, decisions = write(
                 folder,
                 options.sources,
                 options.template,
                 options.data,
                 protocol,
                 options.person,
+                options.covariates,
             )
         else:
             summary, decisions = init_from_folders.write(
@@ -172,7 +178,14 @@ def _init_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--template",
         metavar="FILE",
-        help="maps of networks (.nii.gz) with a table of their names (.tsv) beside it",
+        help="networks or regions (.nii.gz) with a table of names (.tsv) beside it",
+    )
+    command.add_argument(
+        "--covariates",
+        nargs="+",
+        default=(),
+        metavar="COLUMN",
+        help="columns of participants.tsv, the primary one first, with --from",
     )
 
 

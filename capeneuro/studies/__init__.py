@@ -16,6 +16,10 @@ init_from_folders
     A first study from what the sites' folders hold.
 init_networks
     A first study of the connectivity of a template's named networks.
+init_contrast
+    A first contrast: of networks, or of maps over regions.
+init_people
+    Covariates of a first study, from the sites' tables of people.
 surface
     What a first study says of series on the surface.
 bids

@@ -8,7 +8,7 @@ nowhere.
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
@@ -35,6 +35,7 @@ EEG = (".vhdr", ".set", ".edf", ".bdf", ".fif", ".csv", ".xdf")
 FEATURES = 1000
 R = 10
 MASK = "config/mask.nii.gz"
+WHY_STANDARD = "the brain of MNI152 as nilearn has it, on the images' grid"
 # Keys of the cleaning that do not depend on the images.
 CLEANING: dict[str, Any] = {"standardize": "zscore", "max_constant_voxels": 0.2}
 # The user puts a mask here where none could be made.
@@ -42,6 +43,10 @@ TO_DECIDE = "data/mask.nii.gz"
 SOURCE = "arithmetic of z-scores, and the rules of capeneuro init"
 # Motion parameters that all versions of fMRIPrep write.
 MOTION = [f"{kind}_{axis}" for kind in ("trans", "rot") for axis in "xyz"]
+
+
+class NoRuns(ConfigError):
+    """A folder has no 4-D images."""
 
 
 class SiteFolder(NamedTuple):
@@ -203,11 +208,11 @@ def _plain(folder: Path) -> str:
         hint = f"EEG such as {recordings[0]}: capeneuro init STUDY --kind contrast"
         hint += ", and `eeg` in its site files, as docs/eeg.md has it"
     elif tables:
-        hint = f"the table {tables[0]}: capeneuro init STUDY --kind contrast, or"
-        hint += " regression, and `images` in its site files, as docs/rows.md has it"
+        hint = f"the table {tables[0]}: capeneuro init STUDY --kind contrast --from"
+        hint += " FOLDERS, or regression, and `images` in its site files: docs/rows.md"
     else:
         hint = "nothing to read; name a folder with sub-*/ or *.nii.gz in it"
-    raise ConfigError(f"--from: {folder}: no 4-D images; there is {hint}")
+    raise NoRuns(f"--from: {folder}: no 4-D images; there is {hint}")
 
 
 def site_names(folders: list[Path]) -> list[str]:
@@ -249,21 +254,16 @@ def choose_design(folders: list[SiteFolder], base: Path) -> Design:
     people = {folder.name: derivatives.find_runs(folder.site) for folder in folders}
     runs = {name: list(chain(*persons.values())) for name, persons in people.items()}
     first = {name: of_site[0] for name, of_site in runs.items()}
-    spaces = {derivatives.space(run) for run in first.values()}
     if any(map(is_cifti, first.values())):
         return _of_parcels(folders, runs, base)
     is_open = all(folder.site.data != "private" for folder in folders)
     images = [nifti.open_image(run, 4) for run in first.values()]
-    # SPM, CONN and FSL write the space into headers, ABCD-BIDS also as `space-MNI`.
-    in_header = spaces <= {"", "MNI"} and all(map(nifti.is_in_mni152, images))
-    by_name = len(spaces) == 1 and min(spaces).startswith("MNI152")
     mask, features, size = "computed", None, 2
     why = "from the data, which are not private; for private data a public mask"
     like = images[0]
-    standard_mask = nifti.standard_mask(like) if by_name or in_header else None
+    standard_mask = write_standard_mask(first.values(), images, base)
     if standard_mask is not None:
-        nifti.write_mask(base / MASK, standard_mask)
-        mask, why = MASK, "the brain of MNI152 as nilearn has it, on the images' grid"
+        mask, why = MASK, WHY_STANDARD
         size, features = nifti.grid_for(standard_mask, FEATURES)
     elif not is_open:  # native images, or such as are called MNI152 and are not
         mask, why = TO_DECIDE, "DECIDE: a public mask in the images' own space"
@@ -277,6 +277,28 @@ def choose_design(folders: list[SiteFolder], base: Path) -> Design:
         keys["confounds"] = _usual_confounds(folders, first)
     resample = not all(same_grid(image, like) for image in images)
     return Design(resample, mask, size, features, Cleaning(**keys), why)
+
+
+def write_standard_mask(
+    files_of_sites: Iterable[Path], images: Sequence[Any], base: Path
+) -> Any | None:
+    """Write MNI152's brain on the images' grid to :data:`MASK`; None: it has no place.
+
+    Parameters
+    ----------
+    files_of_sites, images
+        One image a site, whose names or headers give their space, and as it was opened.
+    base
+        Folder of the study.
+    """
+    spaces = {derivatives.space(file) for file in files_of_sites}
+    # SPM, CONN and FSL write the space into headers, ABCD-BIDS also as `space-MNI`.
+    in_header = spaces <= {"", "MNI"} and all(map(nifti.is_in_mni152, images))
+    by_name = len(spaces) == 1 and min(spaces).startswith("MNI152")
+    mask = nifti.standard_mask(images[0]) if by_name or in_header else None
+    if mask is not None:
+        nifti.write_mask(base / MASK, mask)
+    return mask
 
 
 def _of_parcels(

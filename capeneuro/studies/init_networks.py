@@ -8,6 +8,7 @@ import importlib
 import os
 import shutil
 from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from capeneuro.config.errors import ConfigError, some
 from capeneuro.config.sections import is_cifti
 from capeneuro.data import beside, cifti, derivatives, files, nifti
 from capeneuro.data.tables import as_whole_number, open_texts
-from capeneuro.studies import init_from_folders, surface
+from capeneuro.studies import init_from_folders, init_people, surface
 from capeneuro.studies.init_from_folders import Design, SiteFolder
 
 MAPS = "config/template.nii.gz"
@@ -24,8 +25,6 @@ TABLE = "config/networks.tsv"
 # Columns of tables of public templates, the first that is there.
 NAME = ("name", "label", "peak_aal", "region", "network")
 DOMAIN = ("domain", "network", "family", "yeo7", "best_yeo7")
-# Columns of tables of people that often tell groups.
-GROUP = ("group", "diagnosis", "dx", "patient", "sex", "gender")
 ATLASES = "capeneuro_atlases"
 
 
@@ -148,10 +147,11 @@ def _in_order(rows: Any, n_maps: int, table: Path) -> Any:
 def write(
     folder: Path,
     sources: list[Path],
-    template: str,
+    template: str | None,
     kind: str,
     protocol: tuple[int | None, int | None],
     person: str | None,
+    columns: Sequence[str] = (),
 ) -> tuple[list[str], list[str]]:
     """Write a study of named networks of the sites' folders.
 
@@ -161,24 +161,28 @@ def write(
         As of :func:`.init_from_folders.write`.
     template
         As of :func:`find_template`.
+    columns
+        As of :func:`.init_people.covariates_text`.
 
     Returns
     -------
     lines, todo
         Messages for the user, and decisions that only the user can make.
     """
-    networks = find_template(template)
     folders = init_from_folders.inspect_all(folder, sources, kind, person)
-    found_tables = [find_people(source) for source in sources]
-    tables = [table for table in found_tables if table is not None]
-    groups = find_groups(tables) if len(tables) == len(sources) else {}
-    # Privacy: values of private tables go into no file; the protocol says them.
-    stated = {} if kind == "private" else groups
+    if template is None:
+        raise ConfigError(
+            "--template: the folders have 4-D runs, and a contrast compares the "
+            "connectivity of named networks in them; give maps or an atlas of networks"
+        )
+    networks = find_template(template)
+    tables = [init_people.find_people(source) for source in sources]
+    covariates = init_people.covariates_text(tables, kind, columns)
     folders = [
         site._replace(people=table and Path(os.path.relpath(table, folder)))
-        for site, table in zip(folders, found_tables, strict=True)
+        for site, table in zip(folders, tables, strict=True)
     ]
-    text_of = partial(study_text, networks, stated)
+    text_of = partial(study_text, networks, covariates.lines)
     lines, todo = init_from_folders.write_study(
         folder, folders, kind, protocol, text_of
     )
@@ -191,7 +195,7 @@ def write(
             "(space.mask); docs/derivatives.md makes one"
         )
     todo += [text for site in folders if (text := _without_time(site))]
-    return lines, [*dict.fromkeys(todo), *_decisions(stated, groups, tables)]
+    return lines, [*dict.fromkeys(todo), *covariates.decisions]
 
 
 def _without_time(site: SiteFolder) -> str:
@@ -221,29 +225,9 @@ def _copy(template: Template, folder: Path) -> None:
     files.write_table(folder / TABLE, header, list(map(list, rows)))
 
 
-def find_people(source: Path) -> Path | None:
-    """Find the table of people in a site's folder of images, or above it."""
-    places = [source, *source.resolve().parents[:2]]
-    tables = (place / "participants.tsv" for place in places)
-    return next((table for table in tables if table.is_file()), None)
-
-
-def find_groups(tables: list[Path]) -> dict[str, list[str]]:
-    """Find columns that tell groups at every site, with the groups' names in order."""
-    groups: dict[str, list[str]] = {}
-    contents = [open_texts(table) for table in tables]
-    for column in contents[0].columns if contents else ():
-        if column.lower() in GROUP and all(column in table for table in contents):
-            values = set().union(*(table[column] for table in contents))
-            values -= {"", "n/a", "nan"}
-            if 2 <= len(values) <= 4:
-                groups[column] = sorted(values)
-    return groups
-
-
 def study_text(
     template: Template,
-    groups: dict[str, list[str]],
+    covariates: str,
     name: str,
     names: list[str],
     design: Design,
@@ -281,8 +265,7 @@ rows:
 contrast:
   # Columns of each site's table of people, participants.tsv: groups, which are compared
   # with the first, or numbers with their public mean and deviation.
-  covariates:
-{_covariates(groups)}
+{covariates}
   # Public covariance and means of these outcomes, of other people, lower the noise and
   # give the mean connectivity of the group: capeneuro prior makes such a table.
   covariance: null
@@ -298,7 +281,7 @@ def _space(template: Template, design: Design) -> str:
     """The space block."""
     if template.image is None:
         return f"space:\n  mask: {design.mask}\n  basis: parcels"
-    basis = "atlas" if _is_atlas(template) else "template"
+    basis = "atlas" if is_atlas(template) else "template"
     mask, why = design.mask, design.why_mask
     if mask == "computed":
         mask, why = init_from_folders.TO_DECIDE, "DECIDE: a mask in the images' space"
@@ -312,14 +295,14 @@ space:
   resample: {str(design.resample).lower()}"""
 
 
-def _is_atlas(template: Template) -> bool:
+def is_atlas(template: Template) -> bool:
     """Whether a template is of labelled regions, and not of maps."""
     return len(nifti.open_image(template.image, 3, 4).shape) == 3
 
 
 def _courses(template: Template) -> str:
     """How time courses are found."""
-    if template.image is None or _is_atlas(template):
+    if template.image is None or is_atlas(template):
         return "    # Means over regions are time courses."
     return """\
     # constrained: maps where each person has them (GIG-ICA), time courses by regression
@@ -337,31 +320,3 @@ def _cleaning(design: Design) -> str:
     voxels = f"      max_constant_voxels: {cleaning.max_constant_voxels:g}\n"
     on_surface = not design.size
     return f"      confounds: {confounds}\n" + ("" if on_surface else masked + voxels)
-
-
-def _covariates(groups: dict[str, list[str]]) -> str:
-    """The block of covariates: the groups that were found, else examples."""
-    lines = [f"    {c}: {{groups: [{', '.join(g)}]}}" for c, g in groups.items()]
-    if not lines:
-        lines = ["    # DECIDE: yours.", "    patient: {groups: [0, 1]}"]
-    return "\n".join([*lines, "    # age: {mean: 40, deviation: 12}"])
-
-
-def _decisions(
-    stated: dict[str, list[str]], groups: dict[str, list[str]], tables: list[Path]
-) -> list[str]:
-    """Decisions that only the user can make."""
-    if stated:
-        return []
-    if not tables:
-        return [
-            "write `people`, the table with everybody's participant_id and group, into "
-            "the site files, and contrast.covariates into the study file"
-        ]
-    columns: Any = open_texts(tables[0]).columns
-    line = f"write contrast.covariates into the study file; {tables[0]} has "
-    line += some(columns)
-    if groups:
-        line += ", with groups that the protocol has to state: "
-        line += "; ".join(f"{c} {', '.join(g)}" for c, g in groups.items())
-    return [line]

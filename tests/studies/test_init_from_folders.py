@@ -268,7 +268,7 @@ def test_layouts_that_cannot_be_taken(tmp_path, monkeypatch, capsys, name, said)
     ("name", "said"),
     [
         pytest.param("sub-01/eeg/sub-01_eeg.vhdr", "contrast, and `eeg`", id="EEG"),
-        pytest.param("covariates.csv", "contrast, or regression", id="COINSTAC"),
+        pytest.param("covariates.csv", "--kind contrast --from", id="COINSTAC"),
     ],
 )
 def test_other_data_are_sent_to_their_kind_of_study(
@@ -281,8 +281,8 @@ def test_other_data_are_sent_to_their_kind_of_study(
     begun = ["init", "aging", "--from", "north", "north"]
     assert command(*begun) == 2
     assert said in capsys.readouterr().err
-    assert command(*begun, "--kind", "contrast") == 2
-    assert "got --kind contrast; leave --from out" in capsys.readouterr().err
+    assert command(*begun, "--kind", "network") == 2
+    assert "got --kind network; leave --from out" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", ["private", "public"])
