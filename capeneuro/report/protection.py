@@ -29,6 +29,11 @@ ANSWERS = {
     "much each outcome varies, and how much each person counts on average",
     "site_sums": "of the covariates: the mean of each at each site",
 }
+# The answer to a request for moments before there is a center to count outcomes from.
+ROUGH_MEAN = (
+    "a rough mean of each outcome, which the next step subtracts from everybody's "
+    f"outcomes; beside it, with more noise than there, {ANSWERS['linear_moments']}"
+)
 # Content that sites send without noise, by its name in their messages: description, and
 # the party that states it.
 WITHOUT_NOISE = {
