@@ -7,14 +7,21 @@ post-processing and cost nothing. By chance alone some result of a study is call
 has. A verdict is about the noise: what stands above it is in these people's data, which
 does not make it a brain network or a cause.
 
-===================  ===============================================================
-verdict              what it means
-===================  ===============================================================
-``above noise``      noise alone would give this in one study of twenty at most
-``not above noise``  noise alone gives this; nothing was found here
-``cannot be told``   there is something, but not which part of the result it is
-``as the prior``     private data change a public result by no more than noise would
-===================  ===============================================================
+All tables of results, and of answers to later questions, use these words:
+
+===============================  ===================================================
+verdict                          what it means
+===============================  ===================================================
+``above noise``                  noise alone would give this in one study of twenty
+                                 at most, whatever else was asked of it
+``above noise, if asked alone``  of an answer: so, if it was the only question
+``not above noise``              noise alone gives this; nothing was found here
+``cannot be told``               there is something, but not which part of the result
+                                 it is, or it has no estimate
+``as the prior``                 private data change a public result by no more than
+                                 noise would
+``not tested``                   no noise was added, and sampling is not counted
+===============================  ===================================================
 """
 
 from collections.abc import Sequence
@@ -45,7 +52,9 @@ from capeneuro.algorithms.updates import TYPICAL
 from capeneuro.linalg import TINY
 
 ABOVE, NOT_ABOVE, UNTOLD = "above noise", "not above noise", "cannot be told"
-AS_PRIOR = "as the prior"
+AS_PRIOR, NOT_TESTED = "as the prior", "not tested"
+# Of answers to questions that were asked after the results were seen.
+ABOVE_ALONE = "above noise, if asked alone"
 # Measure that is compared where a prior was used, and draws of noise alone.
 CHANGE = "change of a public map by private data, over what noise alone gives"
 N_NOISE = 1000
@@ -401,6 +410,22 @@ def of_contrasts(
     effects = contrasts.effects[..., None], contrasts.intervals
     intervals = np.concatenate(effects, axis=-1)[tested].reshape(-1, 3)
     return Verdicts(effect_names, z.ravel(), levels, labels, measure, intervals)
+
+
+def of_answers(alone: np.ndarray, of_all: np.ndarray) -> np.ndarray:
+    """Words for answers to questions by their intervals, shape (...).
+
+    Parameters
+    ----------
+    alone
+        Ends of each interval, if its question was the only one, (..., 2); not finite
+        where there is no estimate.
+    of_all
+        Those that hold for all questions at once, (..., 2).
+    """
+    apart = [np.prod(np.sign(ends), axis=-1) > 0 for ends in (of_all, alone)]
+    is_estimated = np.isfinite(alone).all(axis=-1)
+    return np.select([~is_estimated, *apart], [UNTOLD, ABOVE, ABOVE_ALONE], NOT_ABOVE)
 
 
 def of_network(

@@ -20,7 +20,7 @@ import jinja2
 import numpy as np
 import yaml
 
-from capeneuro.algorithms.verdicts import ABOVE, Verdicts
+from capeneuro.algorithms.verdicts import ABOVE, NOT_TESTED, Verdicts
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.study import StudyConfig
 from capeneuro.data import files
@@ -115,9 +115,7 @@ class Chapter(NamedTuple):
         Results indistinguishable from noise, and public maps around a prior, have none.
         """
         verdicts, rows = self.verdicts, self.table.rows if self.table else ()
-        is_finding = verdicts.exceeds_noise | (
-            np.array(verdicts.labels) == sentences.NOT_TESTED
-        )
+        is_finding = verdicts.exceeds_noise | (np.array(verdicts.labels) == NOT_TESTED)
         names = set(np.array(verdicts.names)[is_finding])
         return [
             cell._replace(anchor=anchor_of(row[0]))

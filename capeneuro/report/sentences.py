@@ -34,9 +34,6 @@ ACCEPTED = {
     "bounds": "The bounds of this study have no public source",
     "gain": "This study accepts that private data may add nothing to the prior",
 }
-# In place of a verdict where no noise was added.
-NOT_TESTED = "not tested"
-
 # Meanings of verdicts, for the readers of a report.
 MEANINGS = {
     verdicts.ABOVE: "noise alone would give this in one study of twenty at most",
@@ -57,7 +54,7 @@ def as_tested(study: StudyConfig, judged: Verdicts) -> Verdicts:
     """Verdicts about the noise of privacy alone: none in a run that added none."""
     if study.arm != "non-private":
         return judged
-    return replace(judged, labels=(NOT_TESTED,) * len(judged.labels))
+    return replace(judged, labels=(verdicts.NOT_TESTED,) * len(judged.labels))
 
 
 def is_shown(judged: Verdicts) -> np.ndarray:
@@ -65,20 +62,20 @@ def is_shown(judged: Verdicts) -> np.ndarray:
     return (
         judged.exceeds_noise
         | judged.from_prior
-        | (np.array(judged.labels) == NOT_TESTED)
+        | (np.array(judged.labels) == verdicts.NOT_TESTED)
     )
 
 
 def titles(judged: Verdicts, names: Sequence[str]) -> Sequence[str]:
     """Names of results, with their verdict where they are not above the noise."""
-    return names if NOT_TESTED in judged.labels else judged.titles(names)
+    return names if verdicts.NOT_TESTED in judged.labels else judged.titles(names)
 
 
 def found_line(study: StudyConfig, judged: Verdicts) -> str:
     """The outcome of a study in one sentence."""
     if study.arm != "non-private":
         return judged.sentence
-    if NOT_TESTED in judged.labels:
+    if verdicts.NOT_TESTED in judged.labels:
         return "no noise was added and nothing was tested: the results are exact"
     n, n_above = len(judged.labels), int(judged.exceeds_noise.sum())
     if n_above == 0:

@@ -33,7 +33,8 @@ SHOWN = 10
 MOST_ROWS = 50
 # Most features whose second moment is kept with the results: half a million numbers.
 MOST_KEPT = 1000
-CERTAIN, ALONE, UNTOLD = "not zero", "not zero, if asked alone", "not told"
+# Meaning of the column of verdicts.
+OF_VERDICTS = "corrected for all questions and numbers, unless it says: asked alone"
 # Signs in the name of an answer's file, for who looks for one.
 SIGNS = {"+": "plus", "-": "minus", "=": "is", "*": "times", ":": "by", ".": "point"}
 

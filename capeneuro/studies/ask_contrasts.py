@@ -13,11 +13,12 @@ from capeneuro.algorithms import questions, site_effects
 from capeneuro.algorithms.contrasts import ReleasedMoments
 from capeneuro.algorithms.questions import LEVEL, LinearAnswer
 from capeneuro.algorithms.site_effects import RandomSites
+from capeneuro.algorithms.verdicts import of_answers
 from capeneuro.config.errors import ConfigError, some
 from capeneuro.data import files
 from capeneuro.report.figures import Figure
 from capeneuro.studies import ask_charts
-from capeneuro.studies.ask import ALONE, CERTAIN, SHOWN, UNTOLD, Reply
+from capeneuro.studies.ask import OF_VERDICTS, SHOWN, Reply
 
 FILE = "group_desc-contrast_effects.npz"
 # A question, and the outcomes that are shown; words of groups may have "on" in them.
@@ -49,7 +50,7 @@ MEANINGS = {
     "high_of_all": "",
     "size": "effect over the outcome's deviation",
     "size_at_most": "a larger size is excluded, at 5%",
-    "verdict": "",
+    "verdict": OF_VERDICTS,
 }
 SITE_HEADER = [
     "covariate",
@@ -189,8 +190,7 @@ def _linear(
         ],
         axis=-1,
     )
-    verdicts = np.where(answered.is_certain_alone, ALONE, UNTOLD)
-    verdicts = np.where(answered.is_certain, CERTAIN, verdicts)
+    verdicts = of_answers(answered.intervals, answered.simultaneous)
     rows = [
         [name, outcome, *(f"{value:.6g}" for value in values), str(verdict)]
         for name, of_name, its_verdicts in zip(
@@ -222,8 +222,8 @@ def _linear_lines(answered: LinearAnswer, outcomes: list[str]) -> list[str]:
         n, n_certain = len(outcomes), int(answered.is_certain[k].sum())
         n_alone = int(answered.is_certain_alone[k].sum())
         lines.append(
-            f"{name}: {n_certain} of {n} outcomes are not zero whatever else was "
-            f"asked, {n_alone} if this was the only question"
+            f"{name}: {n_certain} of {n} outcomes stand above the noise whatever else "
+            f"was asked, {n_alone} if this was the only question"
         )
         strength = np.abs(answered.effects[k]) / answered.errors[k]
         for j in np.argsort(-strength)[:SHOWN]:

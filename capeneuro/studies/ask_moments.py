@@ -29,8 +29,12 @@ from capeneuro.algorithms.covariance import Covariance
 from capeneuro.algorithms.ica import spatial_components
 from capeneuro.algorithms.verdicts import (
     ABOVE,
+    ABOVE_ALONE,
     NOT_ABOVE,
+    NOT_TESTED,
+    UNTOLD,
     Verdicts,
+    of_answers,
     of_components,
     of_patterns,
 )
@@ -39,13 +43,10 @@ from capeneuro.data import files
 from capeneuro.data.tables import check_columns, open_texts
 from capeneuro.linalg import TINY
 from capeneuro.report.figures import Figure
-from capeneuro.report.sentences import NOT_TESTED
 from capeneuro.studies.ask import (
-    ALONE,
-    CERTAIN,
     MOST_KEPT,
+    OF_VERDICTS,
     SHOWN,
-    UNTOLD,
     Reply,
     place_of,
 )
@@ -63,7 +64,7 @@ END_MEANINGS = {
     "high": "",
     "low_of_all": "of the interval that holds for all of them at once",
     "high_of_all": "",
-    "verdict": "",
+    "verdict": OF_VERDICTS,
 }
 HEADER = ["feature", "with", "correlation", *ENDS, "verdict"]
 MEANINGS = {"feature": "", "with": "", "correlation": "", **END_MEANINGS}
@@ -409,7 +410,7 @@ def _of_pairs(
         raise ConfigError("question: needs two features at least, there is one")
     r, alone, of_all = (x[i, j] for x in estimates[:3])
     labels = [f"{names[a]} - {names[b]}" for a, b in zip(i, j, strict=True)]
-    verdicts = _verdicts(released, alone, of_all)
+    verdicts = _verdicts(released, r, alone, of_all)
     rows = [
         [names[a], names[b], *cells]
         for a, b, cells in zip(i, j, _cells(r, alone, of_all, verdicts), strict=True)
@@ -419,7 +420,7 @@ def _of_pairs(
     figures = []
     if np.isfinite(r).any():
         is_certain = np.zeros((len(names), len(names)), bool)
-        is_certain[i, j] = is_certain[j, i] = verdicts == CERTAIN
+        is_certain[i, j] = is_certain[j, i] = verdicts == ABOVE
         draw = partial(_draw, labels, r, alone, of_all, "correlation", "pair")
         figures = [
             Figure(title, partial(_draw_matrix, names, estimates.values, is_certain)),
@@ -437,7 +438,7 @@ def _seed(released: Released, value: str) -> Reply:
     places = np.delete(np.arange(len(released.names)), place)
     names = [released.names[k] for k in places]
     r, alone, of_all = (x[place, places] for x in estimates[:3])
-    verdicts = _verdicts(released, alone, of_all)
+    verdicts = _verdicts(released, r, alone, of_all)
     rows = [
         [released.names[place], name, *cells]
         for name, cells in zip(names, _cells(r, alone, of_all, verdicts), strict=True)
@@ -456,7 +457,7 @@ def _seed(released: Released, value: str) -> Reply:
 def _strength(released: Released) -> Reply:
     """Graph strength of each feature."""
     values, alone, of_all = correlations.strengths(released.judged)
-    names, verdicts = released.names, _verdicts(released, alone, of_all)
+    names, verdicts = released.names, _verdicts(released, values, alone, of_all)
     rows = [
         [name, *cells]
         for name, cells in zip(
@@ -505,17 +506,13 @@ def _caveats(released: Released) -> list[str]:
     return lines
 
 
-def _verdicts(released: Released, alone: np.ndarray, of_all: np.ndarray) -> np.ndarray:
-    """Verdict of each number, by its intervals, (n, 2) each."""
+def _verdicts(
+    released: Released, values: np.ndarray, alone: np.ndarray, of_all: np.ndarray
+) -> np.ndarray:
+    """Verdict of each number, (n,), by its intervals, (n, 2) each."""
     if not released.has_errors:
         return np.full(len(alone), NOT_TESTED)
-    labels = np.where(_is_apart(alone), ALONE, UNTOLD)
-    return np.where(_is_apart(of_all), CERTAIN, labels)
-
-
-def _is_apart(intervals: np.ndarray) -> np.ndarray:
-    """Whether intervals (n, 2) leave 0 out."""
-    return (intervals > 0).all(axis=1) | (intervals < 0).all(axis=1)
+    return np.where(np.isnan(values), UNTOLD, of_answers(alone, of_all))
 
 
 def _strongest(values: np.ndarray, intervals: np.ndarray) -> np.ndarray:
@@ -542,12 +539,12 @@ def _lines(
     noun: str,
 ) -> list[str]:
     """Counts of numbers that are not 0, and the strongest ones, in lines."""
-    n, n_certain = len(values), int((verdicts == CERTAIN).sum())
-    n_alone = n_certain + int((verdicts == ALONE).sum())
+    n, n_certain = len(values), int((verdicts == ABOVE).sum())
+    n_alone = n_certain + int((verdicts == ABOVE_ALONE).sum())
     lines = [f"{n} {noun}"]
     if NOT_TESTED not in verdicts:
         lines = [
-            f"{n_certain} of {n} {noun} are not zero whatever else was asked, "
+            f"{n_certain} of {n} {noun} stand above the noise whatever else was asked, "
             f"{n_alone} if this was the only question"
         ]
     if n_lost := int(np.isnan(values).sum()):

@@ -7,7 +7,7 @@ import numpy as np
 
 from capeneuro.algorithms import contrasts
 from capeneuro.algorithms.contrasts import Contrasts
-from capeneuro.algorithms.verdicts import LEVEL
+from capeneuro.algorithms.verdicts import ABOVE, LEVEL, NOT_ABOVE
 from capeneuro.config.contrast import ContrastConfig
 from capeneuro.data import measures, nifti
 from capeneuro.data.rows import Shape
@@ -104,7 +104,7 @@ def family_rows(shape: Shape, result: Contrasts) -> list[list[str]]:
         for family, places in families.items():
             of_family = min(1.0, len(places) * float(result.p_values[k, places].min()))
             of_all = min(1.0, len(families) * of_family)
-            verdict = "differs" if of_all < LEVEL else "not told"
+            verdict = ABOVE if of_all < LEVEL else NOT_ABOVE
             cells = [str(len(places)), f"{of_family:.3g}", f"{of_all:.3g}", verdict]
             rows.append([str(result.names[k]), family, *cells])
     return rows
@@ -114,7 +114,7 @@ def family_lines(shape: Shape, result: Contrasts) -> list[str]:
     """Pairs of domains in which something differs, a line for each covariate."""
     differing: dict[str, list[str]] = {}
     for covariate, family, *_, verdict in family_rows(shape, result):
-        if verdict == "differs":
+        if verdict == ABOVE:
             differing.setdefault(covariate, []).append(family)
     n = len(families_of(shape))
     return [

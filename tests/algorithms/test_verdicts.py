@@ -7,7 +7,7 @@ from scipy import stats
 from capeneuro.algorithms import shrinkage, verdicts
 from capeneuro.algorithms.ica import spatial_components
 from capeneuro.algorithms.pca import Subspace
-from capeneuro.algorithms.verdicts import ABOVE, NOT_ABOVE, UNTOLD
+from capeneuro.algorithms.verdicts import ABOVE, ABOVE_ALONE, NOT_ABOVE, UNTOLD
 
 TAU = 0.3
 
@@ -22,6 +22,13 @@ def subspace(C: np.ndarray, K: int, tau: float = TAU) -> Subspace:
     values, V = np.linalg.eigh(C)
     top = values[::-1][:K], V[:, ::-1][:, :K]
     return Subspace(*top, 1.0, np.zeros(len(C)), values[::-1], tau, 1000)
+
+
+def test_an_answer_has_the_words_of_results_by_both_its_intervals():
+    alone = np.array([[1, 3], [-3, -1], [1, 3], [-1, 3], [-np.inf, np.inf]])
+    of_all = np.array([[0.5, 4], [-4, -0.5], [-1, 5], [-2, 4], [-np.inf, np.inf]])
+    words = verdicts.of_answers(alone, of_all)
+    assert words.tolist() == [ABOVE, ABOVE, ABOVE_ALONE, NOT_ABOVE, UNTOLD]
 
 
 @pytest.mark.parametrize("D", [10, 80])

@@ -9,6 +9,7 @@ from kinds import write_kind
 from parties import SITES, STUDY
 from tiny_study import command, edit
 
+from capeneuro.algorithms.verdicts import ABOVE, ABOVE_ALONE, NOT_ABOVE
 from capeneuro.data import files
 from capeneuro.data.tables import open_table
 from capeneuro.studies import ask, ask_contrasts
@@ -45,6 +46,14 @@ def test_the_question_of_the_study_gets_its_own_answer(results, capsys):
     wide = table["high_of_all"] - table["low_of_all"]
     assert (wide >= table["high"] - table["low"]).all()
     assert set(table["question"]) == {"~ g"}
+    # Its verdicts are in the study's words, and no milder than the study's own.
+    words = {ABOVE, ABOVE_ALONE, NOT_ABOVE}
+    assert {*table["verdict"], *study["verdict"]} <= words
+    is_above = (study["verdict"] == ABOVE).to_numpy()
+    assert not (table["verdict"] == ABOVE)[~is_above].any()
+    of_all = (table["low_of_all"] > 0) | (table["high_of_all"] < 0)
+    assert ((table["verdict"] == ABOVE) == of_all).all()
+    assert f"{of_all.sum()} of 6 outcomes stand above the noise" in out
     assert ask.stem_of("~ g") != ask.stem_of("g") != ask.stem_of("g" * 99)
     after = {
         name: next(results.parent.rglob(f"{name}/ledger/ledger.jsonl")).read_bytes()

@@ -199,7 +199,7 @@ def test_each_question_has_lines_a_table_and_a_page(released, capsys, question):
     if question.startswith(("connectivity", "seed")):
         assert "noise of privacy alone" in out
         table = open_table(table).set_index("with")
-        assert "not zero" in set(table["verdict"])
+        assert "above noise" in set(table["verdict"])
 
 
 def test_where_noise_hides_everything_there_is_no_estimate(released, capsys):
@@ -209,6 +209,8 @@ def test_where_noise_hides_everything_there_is_no_estimate(released, capsys):
     for question in ("connectivity", "strength"):
         assert command("ask", str(released), question) == 0
         assert "are not estimable" in capsys.readouterr().out
+        table = open_table(released / f"answers/{ask.stem_of(question)}.tsv")
+        assert set(table["verdict"]) == {"cannot be told"}
 
 
 def test_results_without_a_moment_say_why(tiny):

@@ -112,6 +112,7 @@ def test_degrees_of_freedom_count_the_constants_of_all_sites(study):
     # Of domains the least p of their pairs, corrected for these and for all domains.
     rows = files.read_table(path.with_name("group_desc-contrast_families.tsv"))
     assert len(rows) == 6 * 7 / 2 and sum(int(row[2]) for row in rows) == 190
+    assert {row[5] for row in rows} <= {"above noise", "not above noise"}
     within = next(row for row in rows if row[1] == "visual")
     pairs = ("lateral visual - posterior visual", "lateral visual - medial visual")
     pairs += ("posterior visual - medial visual",)
