@@ -38,8 +38,8 @@ def init(options: argparse.Namespace) -> None:
 
     With `--data simulated` the study makes its people itself and runs as it stands. In
     a folder that has a study file already it adds the workflow alone: for a party that
-    was sent one. With `--from` it looks at one folder of images a site, says what
-    is there and writes a study of it with the keys that need a decision.
+    was sent one. With `--from` it looks at one folder of images or tables a site, says
+    what is there and writes a study of it with the keys that need a decision.
     """
     from capeneuro.config import scaffold
     from capeneuro.data import files
@@ -200,19 +200,23 @@ def explain(options: argparse.Namespace) -> None:
     models = (SiteConfig,) if options.site else load.every_kind()
     if options.kind is not None:
         models = tuple(m for m in load.every_kind() if m.kind == options.kind)
-    if not options.key:
+    if not options.keys:
         listed = {key.path: key for model in models for key in explained.keys(model)}
         for path, key in listed.items():
             print(textwrap.shorten(f"{path} ({key.default}): {key.text}", 100))
         return
-    for key in explained.find(models, options.key):
+    check_all(partial(explained.find, models, name) for name in options.keys)
+    named = chain.from_iterable(explained.find(models, name) for name in options.keys)
+    for key in dict.fromkeys(named):
         print(f"{key.path}: {key.form}; {key.default}")
         lines = textwrap.wrap(key.text, 84)
         print(textwrap.indent("\n".join(lines), "  "))
 
 
 def _explain_arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("key", nargs="?", help="key; none: a list of all")
+    command.add_argument(
+        "keys", nargs="*", metavar="key", help="keys; none: a list of all"
+    )
     which = command.add_mutually_exclusive_group()
     kinds = [model.kind for model in load.every_kind()]
     which.add_argument("--kind", choices=kinds, help="kind of the study; none: all")
@@ -454,9 +458,11 @@ def _bids_arguments(command: argparse.ArgumentParser) -> None:
 def prior(options: argparse.Namespace) -> None:
     """Make a prior from public data, for other studies to start from.
 
-    Needs a study of images whose sites' data are all public or simulated; its space,
-    cleaning and sites are used. Studies that name the file (`prior:`) must have the
-    same space and cleaning.
+    Needs a study whose sites' data are all public or simulated. Of a study of
+    components it writes the file (.npz) that others name as `prior`; these must have
+    the same space and cleaning. Of a study of contrasts, of images or tables, it
+    writes the table (.tsv) that others name as `contrast.covariance`; these must have
+    the same outcomes.
     """
     from capeneuro.studies import make_prior
     from capeneuro.studies.sites import load_sites
@@ -474,7 +480,9 @@ def prior(options: argparse.Namespace) -> None:
 
 def _prior_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("study", help="study file, of public or simulated data")
-    command.add_argument("--out", type=Path, required=True, help="file, .npz")
+    command.add_argument(
+        "--out", type=Path, required=True, help="file: .npz, or of contrasts .tsv"
+    )
     command.add_argument("--source", required=True, help="origin of the data")
     command.add_argument("--licence", default="", help="licence of the data")
     command.add_argument("--threads", type=int, default=1, help="people at a time")
@@ -1209,7 +1217,7 @@ def commands() -> Iterator[Command]:
     """All subcommands in the order of the help."""
     study = "config/config.yaml"
     yield Command(init, _init_arguments, "my-study --sites 3")
-    yield Command(explain, _explain_arguments, "budget.n_colluding")
+    yield Command(explain, _explain_arguments, "budget.n_colluding contrast.primary")
     yield Command(doctor, _no_arguments, "> doctor.txt")
     yield Command(
         site_means, _site_means_arguments, f"{study} --site site-1", "site-means"

@@ -1059,6 +1059,13 @@ def test_help_of_each_command_shows_an_example(name, capsys):
     assert f"example: capeneuro {name}" in capsys.readouterr().out
 
 
+def test_the_help_of_prior_says_which_file_a_study_gives(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["prior", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert ".npz, or of contrasts .tsv" in text and "`contrast.covariance`" in text
+
+
 def test_examples_of_the_help_fit_a_study_of_init(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert command("init", "my-study", "--sites", "2") == 0

@@ -64,7 +64,7 @@ def make(
     """
     if not isinstance(study, ComponentsConfig | ContrastConfig):
         raise ConfigError(
-            f"study {study.study}: a prior is made of a study of images or of contrasts"
+            f"study {study.study}: a prior is of a study of components or of contrasts"
         )
     if len(sites) < len(study.sites):
         raise ConfigError(

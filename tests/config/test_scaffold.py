@@ -155,6 +155,19 @@ def test_a_key_is_explained_by_its_path_or_its_last_part(capsys):
     assert "did you mean epsilon" in capsys.readouterr().err
 
 
+def test_several_keys_are_explained_at_once(capsys):
+    for command in cli.commands():
+        if command.run is cli.explain:
+            names = command.example.split()
+    assert len(names) > 1 and cli.main(["explain", *names, "epsilon"]) == 0
+    text = capsys.readouterr().out
+    paths = [line.split(":")[0] for line in text.splitlines() if line[0] != " "]
+    assert paths[: len(names)] == names and "budget.epsilon" in paths
+    assert cli.main(["explain", "epsilonn", "epsilon", "clipp"]) == 2
+    error = capsys.readouterr().err
+    assert "epsilonn: is no key" in error and "clipp: is no key" in error
+
+
 def test_what_nobody_decided_is_named(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
