@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from capeneuro.config.errors import ConfigError, repeated, some
-from capeneuro.config.sections import Atlas
+from capeneuro.config.sections import Atlas, Space
 from capeneuro.data import nifti
 from capeneuro.data.basis import Basis
 from capeneuro.data.images import is_placed
@@ -120,6 +120,21 @@ def _public_regions() -> tuple[list[str], np.ndarray]:
     # Each label ends with a number of its own.
     names = [str(label).rpartition(" ")[0] for label in regions.labels]
     return names, np.array([*zip(*(regions.rois[a] for a in "xyz"), strict=True)])
+
+
+def places(space: Space, mask: Any) -> str:
+    """Describe features of images: voxels, cubes, regions or maps, with sizes [mm]."""
+    size = np.linalg.norm(mask.affine[:3, :3], axis=0)
+    if space.basis == "grid":
+        size = size * space.grid_size
+    edges = dict.fromkeys(f"{edge:.3g}" for edge in size)  # one where all are alike
+    extent = " x ".join(edges if len(edges) == 1 else (f"{x:.3g}" for x in size))
+    return {
+        "voxels": f"voxels of the mask at {extent} mm",
+        "grid": f"cubes of {extent} mm in the mask",
+        "atlas": f"means over regions of {space.basis_file}",
+        "template": f"weights of maps of {space.basis_file}",
+    }[space.basis]
 
 
 def region_names(path: Path) -> dict[int, str]:

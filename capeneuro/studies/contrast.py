@@ -77,6 +77,7 @@ class ContrastKind(RowStudyKind):
         "outcomes, as age may, makes\nerrors larger than foretold"
     )
     fewer_features: ClassVar = (10, 1)
+    feature_noun: ClassVar = "outcomes"
     shown_table: ClassVar = TABLE
     headings: ClassVar = {
         "outcome": "",

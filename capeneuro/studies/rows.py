@@ -190,6 +190,8 @@ class RowStudyKind(StudyKind):
     """Assumptions of a forecast, in words."""
     fewer_features: ClassVar[tuple[int, ...]] = ()
     """Smaller numbers of features for which `plan` makes forecasts, too."""
+    feature_noun: ClassVar[str] = "features"
+    """Features of a person, in this kind of study."""
     shown_table: ClassVar[str] = ""
     """File whose rows the report shows; empty: the table over features."""
     headings: ClassVar[Mapping[str, str]] = {}
@@ -364,7 +366,16 @@ class RowStudyKind(StudyKind):
                     f"note: {name}: {len(excluded)} people of its table have no "
                     f"images, and are not in the study: {some(excluded)}"
                 )
+        if line := self.places_in_words():
+            print(line)
         print(f"{len(sites)} sites, {D} features: valid")
+
+    def places_in_words(self) -> str:
+        """Number of features that are places of maps, and their kind; empty: none."""
+        if not self.study.has_maps:
+            return ""
+        places = labels.places(self.study.space, self.shape.mask)
+        return f"{self.shape.basis.n_features:,} {self.feature_noun}: {places}"
 
     def _find_everybody(
         self, sites: Sites
@@ -394,11 +405,12 @@ class RowStudyKind(StudyKind):
         ``counts.features`` is used if there is no mask yet; volumes are not used.
         """
         study, promise = self.study, self.study.own_promise
-        people, _, features = counts
+        (people, _, features), places = counts, ""
         mask = None if study.space is None else Path(study.space.mask)
         if features is None and (mask is None or mask.is_file()):
             self.check_features()
             features = len(self.shape.names)
+            places = self.places_in_words()
         require(counts._replace(features=features), "people", "features")
         double = replace(promise, epsilon=2 * promise.epsilon)
         choices = {
@@ -418,6 +430,8 @@ class RowStudyKind(StudyKind):
         planned = predict(people, features, promise)
 
         def show(keep: bool) -> None:
+            if places:
+                print(places)
             heads = (f"{head:>26}" for head in planned)
             print(f"\n{'':20} {'   '.join(heads)}")
             _print_prediction("as planned", planned)

@@ -6,9 +6,9 @@ import nibabel as nib
 import numpy as np
 import pytest
 
-from capeneuro.config.sections import Atlas
+from capeneuro.config.sections import Atlas, Space
 from capeneuro.data import basis
-from capeneuro.data.labels import feature_names
+from capeneuro.data.labels import feature_names, places
 
 AFFINE = np.array([[3, 0, 0, -30], [0, 3, 0, -60], [0, 0, 3, 9], [0, 0, 0, 1.0]])
 
@@ -22,6 +22,20 @@ def mask():
 
 def named(mask, features, kind="grid", atlases=()):
     return feature_names(kind, mask, features, atlases)
+
+
+@pytest.mark.parametrize(
+    ("space", "text"),
+    [
+        ({"basis": "voxels"}, "voxels of the mask at 3 x 3 x 4 mm"),
+        ({"basis": "grid", "grid_size": 3}, "cubes of 9 x 9 x 12 mm in the mask"),
+        ({"basis": "atlas", "basis_file": "a.nii"}, "means over regions of a.nii"),
+        ({"basis": "template", "basis_file": "t.nii"}, "weights of maps of t.nii"),
+    ],
+)
+def test_features_are_described_by_their_places(space, text):
+    image = nib.Nifti1Image(np.ones((4, 2, 2), "u1"), np.diag([-3.0, 3, 4, 1]))
+    assert places(Space(mask="mask.nii.gz", **space), image) == text
 
 
 def test_a_cube_is_named_by_its_region_and_middle(mask, tmp_path):

@@ -5,10 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from tiny_study import command, write_image
+from tiny_study import command, edit, write_image
 
 from capeneuro.config import load
 from capeneuro.data import files
+from capeneuro.studies.rows import FEATURES
 from sim import grey_matter
 
 CONFIG = "config/config.yaml"
@@ -47,6 +48,23 @@ def test_maps_run_to_effects_of_regions(consortium, tmp_path, monkeypatch):
     rows = files.read_table(study.results / "group_desc-contrast_table.tsv")
     effects = [row for row in rows if row[0] == "group patient - control"]
     assert len(effects) == 14 and any("medial temporal" in row[1] for row in effects)
+
+
+def test_plan_says_which_places_are_outcomes(consortium, tmp_path, monkeypatch, capsys):
+    options = ["--data", "simulated", "--covariates", "group", "--people", "5000"]
+    assert begin(tmp_path / "new", consortium, *options) == 0
+    monkeypatch.chdir(tmp_path / "new")
+    edit(CONFIG, "arm", "cape")
+    edit(CONFIG, "rows.features.bounds", [0.4, 0.9])
+    capsys.readouterr()
+    assert command("plan", CONFIG) == 0
+    planned = capsys.readouterr().out.splitlines()
+    (line,) = [text for text in planned if " outcomes: " in text]
+    assert line.endswith(" outcomes: cubes of 36 mm in the mask")
+    assert command("validate", CONFIG) == 0
+    assert line in capsys.readouterr().out.splitlines()
+    n_features = len(files.read_table(load.load_study(CONFIG).results / FEATURES))
+    assert line.startswith(f"{n_features} ")
 
 
 def test_of_private_people_the_file_has_the_names_of_columns(
