@@ -1,7 +1,20 @@
-"""``python -m capeneuro``."""
+# PYTHON_ARGCOMPLETE_OK
+"""``python -m capeneuro``, and the command ``capeneuro``."""
 
 import sys
 
-from capeneuro.warm import main
+from capeneuro import machine
 
-sys.exit(main())
+
+def main() -> int:
+    """Run the command line; an interruption of its imports is no traceback, either."""
+    try:
+        from capeneuro import warm
+    except KeyboardInterrupt:
+        print(machine.INTERRUPTED, file=sys.stderr)
+        return 130
+    return warm.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,4 +1,3 @@
-# PYTHON_ARGCOMPLETE_OK
 """Start Snakemake's steps as children of one process that has imported everything.
 
 Snakemake starts a process for each step, and each would import everything anew, which

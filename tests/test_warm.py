@@ -185,6 +185,25 @@ def test_an_interrupted_import_says_how_it_goes_on(tmp_path):
     assert started.returncode == 130
 
 
+def test_an_interrupted_start_is_no_traceback(tmp_path):
+    """While the first modules are imported, too, here a slow `socket`."""
+    (tmp_path / "socket.py").write_text(
+        "import time\nprint(flush=True)\ntime.sleep(60)\n"
+    )
+    code = "from capeneuro.__main__ import main; raise SystemExit(main())"
+    started = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": f"{tmp_path}:{Path.cwd()}"},
+        text=True,
+    )
+    started.stdout.readline()
+    started.send_signal(signal.SIGINT)
+    assert started.communicate(timeout=30)[1] == f"{machine.INTERRUPTED}\n"
+    assert started.returncode == 130
+
+
 def test_children_draw_secrets_of_their_own(process, study):
     """A child that drew what another drew would give both away."""
     keys = set()

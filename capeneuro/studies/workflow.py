@@ -43,6 +43,15 @@ RUN = "CAPENEURO_RUN"
 PREPARE_JOBS = "prepare_jobs"
 # Oldest Snakemake that the rules work with.
 LEAST_SNAKEMAKE = (9, 20)
+# Snakemake, which has no word for an interruption before it runs.
+SNAKEMAKE = """
+import sys
+try:
+    from snakemake.cli import main
+    main()
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
 # Last line of the log of a step that failed, before its exit status.
 ENDED = "ended with status"
 
@@ -198,7 +207,7 @@ def run(path: str, cores: int, options: list[str]) -> int:
     if "--unlock" not in options:
         refuse_beside_snakemake(path)
     os.environ |= endings.usable_caches()
-    command = [sys.executable, "-m", "snakemake", "--configfile", path]
+    command = [sys.executable, "-c", SNAKEMAKE, "--configfile", path]
     command += ["--snakefile", str(_snakefile()), "--cores", str(cores)]
     command += ["--workflow-profile", "none", "--rerun-incomplete", *options]
     if {"-n", "--dry-run", "--dryrun"} & set(options):

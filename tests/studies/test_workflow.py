@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from tiny_study import ACCEPT, STUDY, write_study
 from workflows import BIN, ROOT, edit, run
 
 from capeneuro.privacy import accounting
+from capeneuro.studies import workflow
 
 
 @pytest.fixture(scope="module")
@@ -370,3 +372,23 @@ def test_every_kind_of_study_has_a_plan(tmp_path, name):
     done = run(tmp_path, "snakemake", "-n", "--cores", "2", "--configfile", study)
     assert done.returncode == 0, done.stderr
     assert re.search(r"^report +1$", done.stdout + done.stderr, re.MULTILINE)
+
+
+def test_snakemake_that_is_interrupted_as_it_starts_is_silent(tmp_path):
+    """`run` says the only line of it."""
+    (tmp_path / "snakemake").mkdir()
+    (tmp_path / "snakemake/__init__.py").touch()
+    (tmp_path / "snakemake/cli.py").write_text(
+        "import time\nprint(flush=True)\ntime.sleep(60)\n"
+    )
+    started = subprocess.Popen(
+        [sys.executable, "-c", workflow.SNAKEMAKE],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        text=True,
+    )
+    started.stdout.readline()
+    started.send_signal(signal.SIGINT)
+    assert started.communicate(timeout=30)[1] == ""
+    assert started.returncode == 130
