@@ -5,12 +5,13 @@ import re
 import warnings
 from collections.abc import Iterable
 from io import StringIO
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from capeneuro.config.errors import ConfigError, repeated, some
+from capeneuro.config.errors import MOST_NAMES, ConfigError, repeated, some
 from capeneuro.config.site import SiteConfig
 from capeneuro.data.inventory import Inventory, people_in, search, take, walk
 from capeneuro.data.table_text import LINE_END, decoded, read_table_text, unique
@@ -133,18 +134,13 @@ def check_columns(path: Path, table: Any, names: Iterable[str], remedy: str) -> 
     if lacking := [name for name in names if name not in table]:
         header = list(map(str, table))
         name_by_case = {name.casefold(): name for name in header}
-        near = [
-            close
-            for name in lacking
-            for close in difflib.get_close_matches(
-                name.casefold(), name_by_case, 1, 0.8
-            )
-        ]
-        hint = (
-            f"; did you mean {some(name_by_case[name] for name in near)}?"
-            if near
-            else ""
+        # Of many names that lack some are compared, and each suggestion is named once.
+        matches = (
+            difflib.get_close_matches(name.casefold(), name_by_case, 1, 0.8)
+            for name in lacking[:MOST_NAMES]
         )
+        near = dict.fromkeys(name_by_case[match] for match in chain(*matches))
+        hint = f"; did you mean {some(near)}?" if near else ""
         if len(header) == 1 and len(header[0].split()) > 1:
             hint = "; divide columns by tabs, not by blanks"
         raise ConfigError(

@@ -19,7 +19,7 @@ from capeneuro.config.load import load_study
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import inventory
 from capeneuro.data.people_tables import inventory_of_maps, leave_out, read_rows
-from capeneuro.data.tables import open_texts
+from capeneuro.data.tables import check_columns, open_texts
 from capeneuro.studies.contrast import ContrastKind
 
 ROWS = [["sub-01", "31", "0.5"], ["sub-02", "40", "0.25"]]
@@ -839,3 +839,12 @@ def test_groups_and_features_of_words_are_predicted(here, capsys, kind):
     edited("study.yaml", "task: logistic", "task: linear")
     status, line = outcome(capsys, "check", "study.yaml")
     assert status == 2 and "bounds: must be two numbers with task: linear" in line
+
+
+def test_a_column_is_suggested_once_however_many_are_like_it(tmp_path):
+    path = tmp_path / "covariance.tsv"
+    path.write_text("feature\tleft temporal\tmean\nleft temporal\t1\t0\n")
+    names = [f"left temporal {k}" for k in range(30_000)]
+    with pytest.raises(ConfigError, match=r"and 29990 more; it has .* did") as refused:
+        check_columns(path, open_texts(path), names, "")
+    assert str(refused.value).endswith("; did you mean left temporal?")
