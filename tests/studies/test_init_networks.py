@@ -242,6 +242,23 @@ def test_groups_of_private_people_go_into_no_file(consortium, tmp_path, capsys):
     assert "group control, patient" in capsys.readouterr().out
 
 
+def test_a_contrast_of_runs_is_one_of_networks(consortium, tmp_path, capsys):
+    sites = [str(consortium / f"site-{k}") for k in (1, 2, 3)]
+    shared = ["--template", str(consortium / "template.nii.gz"), "--from", *sites]
+    shared += ["--covariates", "group", "age"]
+    for kind in ("contrast", "networks"):
+        new = tmp_path / kind / "new"
+        assert command("init", str(new), "--kind", kind, *shared) == 0
+        assert "mean and deviation, of group, age into" in capsys.readouterr().out
+    contrast, networks = (
+        (tmp_path / kind / "new" / CONFIG).read_text()
+        for kind in ("contrast", "networks")
+    )
+    assert contrast == networks
+    assert "    group: {}  # DECIDE" in contrast and "  primary: group" in contrast
+    assert "control" not in contrast
+
+
 def test_templates_by_name_need_their_package(tmp_path, capsys):
     with pytest.raises(init_networks.ConfigError, match="capeneuro-atlases"):
         init_networks.find_template("smith10")
