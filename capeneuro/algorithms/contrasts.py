@@ -1298,6 +1298,7 @@ def predicted_contrasts(
     deviation: float,
     n_people: int,
     centers: Centers | None = None,
+    size: float = 0.0,
 ) -> Contrasts:
     """Precision that public numbers make likely, where covariates have no effect.
 
@@ -1310,6 +1311,9 @@ def predicted_contrasts(
         privacy.
     n_people
         Public number N.
+    size
+        Of each covariate's effects on all outcomes, over their deviations: it enlarges
+        the errors of the other covariates, with which it is confounded by noise.
     """
     p, d = len(effects), len(outcomes.center)
     c = clip**0.5 if deviation else 1.0
@@ -1332,4 +1336,7 @@ def predicted_contrasts(
     share = SHARE * c * (public.clip_weight - 0.5)
     value = np.concatenate([moments.ravel(), SQUARES * squares, [total, share]])
     release = Release(value, deviation, n_people, (), np.inf)
-    return from_release(release, effects, outcomes, clip, centers)
+    fit = fitted(release, effects, outcomes, clip, centers)
+    of_covariates = np.where(constant, 0.0, size * scales(effects))
+    square = fit.square + np.outer(of_covariates, outcomes.deviations) ** 2
+    return from_fit(replace(fit, square=square), centers)

@@ -76,6 +76,9 @@ GRADIENT = 0.6
 # Chance to see a contrast that is spoken of, and the largest that one hopes for, in
 # deviations of the outcome.
 POWER, LARGE = 0.8, 1.0
+# Effects of strong covariates on all outcomes, in their deviations, as of age on grey
+# matter.
+STRONG = 0.5
 
 
 def fill(n_features: int, typical_norm: float = FILL) -> float:
@@ -320,6 +323,9 @@ def predict_contrasts(
     k, n = int(np.argmax(weights)), int(np.sum(weights > 0))
     error = float(np.mean(private.errors[k] / private.within_group_sd))
     n_tests = n * len(outcomes.center)
+    strong = contrasts.predicted_contrasts(
+        effects, outcomes, clip, tau, n_people, centers[0], STRONG
+    )
     main = {e.name for e in effects if e.weight == weights[k]}
     # With one constant: how sites differ would be drawn anew for each of the two.
     base = one_constant(effects)
@@ -335,5 +341,8 @@ def predict_contrasts(
         "over that of all data": float(np.mean(private.errors[k] / exact.errors[k])),
         "smallest effect seen": least,
         "with one more covariate": float(np.mean(after / before)),
+        "with strong covariates": float(
+            np.mean(strong.null_errors[k] / private.null_errors[k])
+        ),
         RATIO: least / LARGE,
     }

@@ -73,8 +73,9 @@ class ContrastKind(RowStudyKind):
         "\neffect and a public covariance of outcomes lower it most. Any linear "
         "question to these columns\ncan be asked afterwards, at no cost: "
         "capeneuro ask. A covariate that is carried for it alone makes\n"
-        "errors `with one more covariate` times as large, and one that moves all "
-        "outcomes, as age may, makes\nerrors larger than foretold"
+        "errors `with one more covariate` times as large. Where each covariate moves "
+        "all outcomes by half a\ndeviation, as age does grey matter, errors are `with "
+        "strong covariates` times as large"
     )
     fewer_features: ClassVar = (10, 1)
     feature_noun: ClassVar = "outcomes"

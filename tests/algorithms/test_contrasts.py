@@ -148,6 +148,29 @@ def test_effects_are_as_precise_as_foretold(rng):
     assert told[1] > 1.5 * told[0]
 
 
+def test_a_strong_covariate_costs_others_what_is_foretold(rng):
+    R, ratios = correlations(D, rng), []
+    outcomes, tau = Outcomes(np.zeros(D), R), 2 * 0.5**0.5 * REACH / (M * MU)
+    for _ in range(6):
+        (site, z, x, y), effects, _ = people(rng, R)
+        seed = int(rng.integers(2**32))
+        errors = []
+        for y_of_age in (y - 0.1 * x[1], y + 0.7 * x[1]):
+            X = stacked((site, z, x, y_of_age), effects, outcomes)
+            noise = np.random.default_rng(seed)
+            release = released(X, effects, 0.5, tau, noise)
+            own = contrasts.from_release(release, effects, outcomes, 0.5)
+            errors.append(own.null_errors[0] / own.within_group_sd)
+        ratios.append(np.mean(errors[1]) / np.mean(errors[0]))
+    weak, strong = (
+        contrasts.predicted_contrasts(effects, outcomes, 0.5, tau, M, size=size)
+        for size in (0.0, 0.8)
+    )
+    told = np.mean(strong.null_errors[0] / weak.null_errors[0])
+    assert np.mean(ratios) == pytest.approx(told, rel=0.15)
+    assert told > 1.1
+
+
 def test_the_primary_effect_has_half_of_the_noise(rng):
     _, effects, _ = people(rng, R := correlations(D, rng))
     about = Outcomes(np.zeros(D), R), 0.5, 2 * 0.5**0.5 * REACH / (M * MU), M
