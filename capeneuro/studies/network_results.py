@@ -11,7 +11,6 @@ from capeneuro.algorithms.verdicts import ABOVE, LEVEL, NOT_ABOVE
 from capeneuro.config.contrast import ContrastConfig
 from capeneuro.data import measures, nifti
 from capeneuro.data.rows import Shape
-from capeneuro.report import plots
 from capeneuro.report.figures import Figure
 
 MAPS = "group_desc-networks_components.nii.gz"
@@ -127,6 +126,8 @@ def figures(study: ContrastConfig, shape: Shape, result: Contrasts) -> list[Figu
     """Draw public states with the time spent in each, and the group's maps by name."""
     if shape.courses is None or result.is_constant.sum() != 1:
         return []
+    from capeneuro.report import plots
+
     names = measures.networks(shape.courses.domains)
     images = map_files(study, shape)
     how = "in the span of the template"
@@ -143,6 +144,8 @@ def _state_figures(shape: Shape, result: Contrasts, names: list[str]) -> list[Fi
     states, domains = shape.courses.states, shape.courses.domains
     if states is None:
         return []
+    from capeneuro.report import plots
+
     places = _places(shape, [f"occupancy of {name}" for name in states.names])
     k, pictures = result.is_constant, []
     means, errors = result.effects[k][0, places], result.errors[k][0, places]
