@@ -9,7 +9,9 @@ import json
 import os
 import re
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,7 +19,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from joblib import Parallel, delayed
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from capeneuro.config.errors import ConfigError
 from capeneuro.data import files
@@ -117,7 +119,7 @@ class SitePeople:
     ) -> Prepared:
         """Prepare one person, in a process that may have been started elsewhere."""
         os.chdir(folder)
-        with threadpool_limits(1):  # or the last digits depend on the machine
+        with _one_thread():  # or the last digits depend on the machine
             X, notes = prepare(name, source)
         if self.part:
             text = np.array(json.dumps(notes))
@@ -144,6 +146,22 @@ class SitePeople:
 
 # All of them, and nothing is stored.
 EVERYBODY = SitePeople()
+
+
+# Found by the number of modules at that time: a new module may bring a new library.
+_libraries: dict[int, ThreadpoolController] = {}
+
+
+def _one_thread() -> AbstractContextManager[object]:
+    """Limit linear algebra to one thread.
+
+    Libraries are looked for once: to find them takes longer than a row of a table.
+    """
+    n_modules = len(sys.modules)
+    if n_modules not in _libraries:
+        _libraries.clear()
+        _libraries[n_modules] = ThreadpoolController()
+    return _libraries[n_modules].limit(limits=1)
 
 
 def part_name(part: int | str, n_parts: int) -> str:
