@@ -74,6 +74,8 @@ MOST_EXPLAINED = 0.75
 # How far sites differ in outcomes, usually, over these' deviation; their constants are
 # shrunk to what they share by that.
 SITE = 0.5
+# Largest relative error of people's mean square for which effects have a size over it.
+MOST_TOTAL_ERROR = 0.5
 # Largest relative error of an effect by noise of J for which it is estimable.
 LARGEST_ERROR = 0.5
 
@@ -101,7 +103,8 @@ class Contrasts:
     within_group_sd
         Of outcomes within groups, shape (d,).
     deviation_error
-        Standard error of these, over them.
+        Standard errors of these, over them, (d,); infinite where the release does not
+        tell how far people differ.
     joint_p_values
         Of each covariate: chance of effects as large on all outcomes, if it had none,
         (p,).
@@ -134,7 +137,7 @@ class Contrasts:
     null_errors: np.ndarray
     noise_errors: np.ndarray
     within_group_sd: np.ndarray
-    deviation_error: float
+    deviation_error: np.ndarray
     joint_p_values: np.ndarray
     noise_deviation: float
     clip_weight: float
@@ -156,8 +159,18 @@ class Contrasts:
         return np.stack([self.effects - half, self.effects + half], axis=-1)
 
     @property
+    def has_sizes(self) -> bool:
+        """Tell whether the release shows how far people differ in outcomes."""
+        return bool(np.isfinite(self.deviation_error).all())
+
+    @property
     def sizes(self) -> np.ndarray:
-        """Effects over deviations of outcomes with 95% intervals, shape (p, d, 3)."""
+        """Effects over deviations of outcomes with 95% intervals, shape (p, d, 3).
+
+        NaN where the release does not tell how far people differ.
+        """
+        if not self.has_sizes:
+            return np.full((*self.effects.shape, 3), np.nan)
         deviation = self.within_group_sd
         # Of an outcome that does not vary there is no size.
         varies = deviation > ROUNDING * deviation.max(initial=0)
@@ -167,6 +180,16 @@ class Contrasts:
             self.errors / deviation, size * self.deviation_error
         )
         return np.stack([size, size - half, size + half], axis=-1)
+
+    def for_figure(self, k: int) -> tuple[str, np.ndarray, np.ndarray]:
+        """Title, values and 95% intervals by which effects of a covariate are drawn.
+
+        Their sizes; where these are not told, effects in the units of outcomes.
+        """
+        if not self.has_sizes:
+            return f"{self.names[k]}: effect", self.effects[k], self.intervals[k]
+        title = f"{self.names[k]}: effect over the outcome's deviation"
+        return title, self.sizes[k, :, 0], self.sizes[k, :, 1:]
 
     @property
     def strengths(self) -> np.ndarray:
@@ -663,7 +686,7 @@ class ReleasedMoments:
         return fitted(release, self.effects, self.outcomes, self.clip, self.centers)
 
     def contrasts(self, joins_sites: bool = True) -> Contrasts:
-        """Estimate the effects of these covariates in the unit of each outcome.
+        """Estimate the effects of covariates, each in the unit of the outcome.
 
         Parameters
         ----------
@@ -1004,6 +1027,14 @@ class Fit:
             + np.einsum("mnk,kd->dmn", moved, self.square)
         )
 
+    def _deviation_error(self) -> np.ndarray:
+        """Standard errors of outcomes' deviations, over them, (d,)."""
+        of_total, own = self.sums.total_error, self.sums.own_error
+        if of_total > MOST_TOTAL_ERROR:
+            return np.full(len(own), np.inf)
+        of_people = 2 / self.degrees  # of a mean square, over it
+        return np.sqrt(of_total**2 + own**2 + of_people) / 2
+
     def _joint_p_value(
         self,
         b: np.ndarray,
@@ -1113,9 +1144,7 @@ class Fit:
             null_errors=null_errors / unit,
             noise_errors=np.sqrt(noise + of_effect) / unit,
             within_group_sd=np.sqrt(unclipped * self.n_units / self.degrees),
-            deviation_error=float(
-                np.hypot(sums.total_error / 2, (2 * self.degrees) ** -0.5)
-            ),
+            deviation_error=self._deviation_error(),
             joint_p_values=np.array(joint_p_values),
             noise_deviation=tau,
             clip_weight=weight,
@@ -1206,7 +1235,9 @@ class _Sums(NamedTuple):
     squares: np.ndarray
     """Of w y, shrunk to the public ones, (d,)."""
     total_error: float
-    """Error of their sum, over it."""
+    """Error of their sum, over it; infinite where noise may be all of it."""
+    own_error: np.ndarray
+    """Error of each beside that of the sum, over it, (d,)."""
     clip_weight: float
     """Mean of w."""
     clip: float
@@ -1222,32 +1253,42 @@ def _unpacked(release: Release, p: int, outcomes: Outcomes, clip: float) -> _Sum
     *squares, total, share = release.value[p * (p + d) :]
     weight = _weight(share, tau, c) if tau else 1.0
     public = outcomes.clipped(c if tau else np.inf, weight)
-    total = max(c * (total / TOTAL + c / 2), LEAST_WEIGHT * public.variances.sum())
+    released, noise = c * (total / TOTAL + c / 2), c * tau / TOTAL
+    # Where noise may be all of it people differ by no more than that, most often.
+    least = min(noise / MOST_TOTAL_ERROR, LEAST_WEIGHT * public.variances.sum())
+    total = max(released, least, TINY)
+    total_error = noise / total if released >= least else np.inf
     squares, of_y = (
         c * np.array(squares) / SQUARES,
         outcomes.diagonal_along(public.variances),
     )
-    squares = _squares(squares, total, of_y, c * tau / SQUARES)
-    zx, total_error = (
-        moments[:, :p] / (COVARIATES * c * weight),
-        c * tau / TOTAL / total,
-    )
-    return _Sums(zx, moments[:, p:], squares, total_error, weight, c, public)
+    squares, own_error = _squares(squares, total, of_y, c * tau / SQUARES)
+    zx = moments[:, :p] / (COVARIATES * c * weight)
+    of_y = moments[:, p:]
+    return _Sums(zx, of_y, squares, total_error, own_error, weight, c, public)
 
 
 def _squares(
     released: np.ndarray, total: float, public: np.ndarray, noise: float
-) -> np.ndarray:
+) -> tuple[np.ndarray, np.ndarray]:
     """Shrink mean squares of outcomes to the public ones by their noise.
 
     They vary about the public ones by a common share, found from the release.
+
+    Returns
+    -------
+    squares, errors : numpy.ndarray
+        Shape (d,) each; errors are over the squares, beside that of the total.
     """
     if noise == 0:
-        return np.maximum(released, TINY)
+        return np.maximum(released, TINY), np.zeros(len(released))
     public = public * total / public.sum()
     off, error = released / public - 1, (noise / public) ** 2
     varies = max(float(np.mean(off**2 - error)), 0.0)
-    return public * np.maximum(1 + varies / (varies + error) * off, LEAST_WEIGHT)
+    shrunk = np.maximum(1 + varies / (varies + error) * off, LEAST_WEIGHT)
+    # How far they vary is not known better than this.
+    varies += float(np.mean(error)) * (2 / len(off)) ** 0.5
+    return public * shrunk, np.sqrt(varies * error / (varies + error)) / shrunk
 
 
 def _sites_apart(

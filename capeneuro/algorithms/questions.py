@@ -76,7 +76,7 @@ class LinearAnswer:
     narrow, wide
         Standard errors that the single and the simultaneous interval have to each side.
     deviations, deviation_error
-        Of outcomes within groups, (d,), and their standard error, over them.
+        Of outcomes within groups, and their standard errors, over them, (d,).
     """
 
     names: list[str]
@@ -88,12 +88,16 @@ class LinearAnswer:
     narrow: float
     wide: float
     deviations: np.ndarray
-    deviation_error: float
+    deviation_error: np.ndarray
 
     @property
     def sizes(self) -> np.ndarray:
-        """Combinations over the deviation of the outcome, (m, d)."""
-        return self.effects / self.deviations
+        """Combinations over the deviation of the outcome, (m, d).
+
+        NaN where the release does not tell how far people differ.
+        """
+        is_told = np.isfinite(self.deviation_error).all()
+        return self.effects / (self.deviations if is_told else np.nan)
 
     @property
     def largest_sizes(self) -> np.ndarray:

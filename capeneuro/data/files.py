@@ -245,6 +245,11 @@ def cell(value: Any) -> str:
     return "'" * bool(FORMULA.match(text)) + re.sub(r"\s", " ", text)
 
 
+def number_cell(value: float) -> str:
+    """Write a number with six digits; what is not known is `n/a`, as in BIDS."""
+    return "n/a" if np.isnan(value) else f"{value:.6g}"
+
+
 def read_table(path: Path) -> list[list[str]]:
     """Read the rows of a tab-separated table, without its header, as text.
 

@@ -115,13 +115,9 @@ def _(result: CrossValidation, which: int | None = None, names: Any = None) -> F
 @plot.register
 def _(result: Contrasts, which: int | None = None, names: Any = None) -> Figure:
     k = _index(1 if which is None else which, len(result.effects))
-    sizes = result.sizes[k]
+    title, values, intervals = result.for_figure(k)
     return plots.effects(
-        _names(names, len(sizes)),
-        sizes[:, 0],
-        f"{result.names[k]}: effect over the outcome's deviation",
-        sizes[:, 1:],
-        rows="outcome",
+        _names(names, len(values)), values, title, intervals, rows="outcome"
     )
 
 

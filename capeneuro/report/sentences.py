@@ -516,6 +516,11 @@ def contrast_lines(result: Contrasts) -> list[str]:
             + f"p = {p:.2g}{' of all outcomes together' * is_joint}"
             + errors * bool(of_people.any())
         )
+    if not result.has_sizes:
+        lines.append(
+            "how far people differ in outcomes is not told above the noise, so effects "
+            "have no size over that; a public covariance of outcomes says it"
+        )
     if result.clip_weight < ALIKE:
         lines.append(
             f"people count {result.clip_weight:.2f} on average, because people with "

@@ -164,7 +164,7 @@ def _places(name: str, outcomes: list[str]) -> np.ndarray:
 def _only(answered: LinearAnswer, places: np.ndarray) -> LinearAnswer:
     """Restrict an answer to some outcomes, with intervals that hold for all of them."""
     of_both = ("effects", "errors", "p_values")
-    of_outcomes = ("together", "together_of_all", "deviations")
+    of_outcomes = ("together", "together_of_all", "deviations", "deviation_error")
     return replace(
         answered,
         **{name: getattr(answered, name)[:, places] for name in of_both},
@@ -192,7 +192,7 @@ def _linear(
     )
     verdicts = of_answers(answered.intervals, answered.simultaneous)
     rows = [
-        [name, outcome, *(f"{value:.6g}" for value in values), str(verdict)]
+        [name, outcome, *map(files.number_cell, values), str(verdict)]
         for name, of_name, its_verdicts in zip(
             answered.names, numbers, verdicts, strict=True
         )
@@ -252,11 +252,15 @@ def _draw(answered: LinearAnswer, k: int, outcomes: list[str]):
     """Draw the sizes of a combination, with both intervals."""
     from capeneuro.report import plots
 
-    deviation = answered.deviations[:, None]
+    name, deviation = f"{answered.names[k]}: effect", answered.deviations[:, None]
+    if np.isfinite(answered.deviation_error).all():
+        name += " over the outcome's deviation"
+    else:  # as they are
+        deviation = np.ones_like(deviation)
     return plots.effects(
         outcomes,
-        answered.sizes[k],
-        f"{answered.names[k]}: effect over the outcome's deviation",
+        answered.effects[k] / deviation[:, 0],
+        name,
         answered.intervals[k] / deviation,
         rows="outcome",
         wide=answered.simultaneous[k] / deviation,

@@ -527,7 +527,7 @@ def _cells(
     """Cells of a number, its intervals and its verdict."""
     numbers = np.column_stack([values, alone, of_all])
     for row, verdict in zip(numbers, verdicts, strict=True):
-        yield [*("n/a" if np.isnan(x) else f"{x:.6g}" for x in row), str(verdict)]
+        yield [*map(files.number_cell, row), str(verdict)]
 
 
 def _lines(

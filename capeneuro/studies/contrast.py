@@ -12,7 +12,7 @@ from capeneuro.algorithms.contrasts import Contrasts
 from capeneuro.algorithms.designs import Design, Effect
 from capeneuro.algorithms.forecast_rows import FILL, POWER, predict_contrasts
 from capeneuro.algorithms.outcomes import Outcomes
-from capeneuro.algorithms.verdicts import Verdicts, of_contrasts
+from capeneuro.algorithms.verdicts import ABOVE, Verdicts, of_contrasts
 from capeneuro.config.contrast import ContrastConfig
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.site import SiteConfig
@@ -47,6 +47,7 @@ MOST_OUTCOMES = 100_000
 # Effects that the first paragraph of a report names.
 CLEAREST = 3
 SIZES = "group_desc-contrast_sizes"
+ABOVE_NOISE = "group_desc-contrast_abovenoise"
 TABLE = "group_desc-contrast_table.tsv"
 MEANS = "group_desc-contrast_means.tsv"
 TABLE_HEADER = (
@@ -301,7 +302,7 @@ class ContrastKind(RowStudyKind):
         for effect, of_outcomes in zip(self.effects, numbers, strict=True):
             for outcome, values in zip(self.shape.names, of_outcomes, strict=True):
                 verdict = labels.get(_title(effect, outcome), "")
-                cells = (f"{value:.6g}" for value in values)
+                cells = map(files.number_cell, values)
                 rows.append([effect.name, outcome, *cells, verdict])
         files.write_table(self.study.results / TABLE, TABLE_HEADER.split(), rows)
         if self._has_means:
@@ -314,8 +315,18 @@ class ContrastKind(RowStudyKind):
                 self.study, self.shape, result, self.outcomes.center, metadata
             )
         volumes = ", ".join(effect.name for effect in self.effects)
-        description = f"Effects over deviations of outcomes; volumes: {volumes}"
-        maps = {SIZES: (result.sizes[..., 0].T, description)}
+        of_sizes = f"Effects over deviations of outcomes; volumes: {volumes}"
+        if not result.has_sizes:
+            of_sizes = "All 0, since the release does not tell how far people differ"
+        of_above = f"Effects above the noise, 0 elsewhere; volumes: {volumes}"
+        above = [
+            [labels.get(_title(effect, outcome)) == ABOVE for effect in self.effects]
+            for outcome in self.shape.names
+        ]
+        maps = {
+            SIZES: (np.nan_to_num(result.sizes[..., 0].T), of_sizes),
+            ABOVE_NOISE: (np.where(above, result.effects.T, 0.0), of_above),
+        }
         return FeatureTable({}, f"Effects on outcomes; volumes: {volumes}", maps)
 
     def _write_means(self, result: Contrasts) -> None:
@@ -333,7 +344,8 @@ class ContrastKind(RowStudyKind):
 
     def extra_files(self) -> list[str]:
         """List tables of effects and of means, and maps of effects' sizes."""
-        maps = [f"{SIZES}.nii.gz"] if self.study.has_maps else []
+        stems = (SIZES, ABOVE_NOISE) if self.study.has_maps else ()
+        maps = [f"{stem}.nii.gz" for stem in stems]
         if self.study.rows.features.kind in ("runs", "components"):
             # Of others a table may be made yet.
             maps += network_results.map_files(self.study, self.shape)
@@ -373,10 +385,14 @@ class ContrastKind(RowStudyKind):
         findings, folded = [], []
         tested = [k for k, effect in enumerate(effects) if not effect.is_constant]
         for i, k in enumerate(tested):
-            name, sizes = effects[k].name, result.sizes[k, :, 0]
+            name, (label_of_axis, sizes, intervals) = (
+                effects[k].name,
+                result.for_figure(k),
+            )
             figures = findings if is_above[i].any() else folded
             reference_sizes = {
-                label: reference.values[:, k] / result.within_group_sd
+                label: reference.values[:, k]
+                / (result.within_group_sd if result.has_sizes else 1.0)
                 for label, reference in references.items()
                 if k < reference.values.shape[1]
             }
@@ -384,25 +400,25 @@ class ContrastKind(RowStudyKind):
                 plots.effects,
                 shape.names,
                 sizes,
-                f"{name}: effect over the outcome's deviation",
-                result.sizes[k, :, 1:],
+                label_of_axis,
+                intervals,
                 reference_sizes,
                 rows="outcome",
             )
             figures.append(Figure(f"{name}: effects with 95% intervals", draw))
-            title = f"{name}: effect over the outcome's deviation, by channel"
-            figures += self.scalp(sizes, title, "effect over deviation")
-            if shape.mask is not None:
-                title = f"{name}: effect size"
-                path = self.study.results / f"{SIZES}.nii.gz"
-                figures.append(plots.map_figure(path, k, title, unit="SD"))
+            unit = "effect over deviation" if result.has_sizes else "effect"
+            figures += self.scalp(sizes, f"{label_of_axis}, by channel", unit)
+            if shape.mask is not None and is_above[i].any():
+                title = f"{name}: effects above the noise"
+                path = self.study.results / f"{ABOVE_NOISE}.nii.gz"
+                figures.append(plots.map_figure(path, k, title, unit="effect"))
             if networks:
                 draw = partial(
                     plots.between_networks,
                     networks,
                     self._between_networks(sizes),
                     self._between_networks(is_above[i]) > 0,
-                    "effect over the deviation",
+                    unit,
                     shape.courses.families,
                     f"{name}; a dot: above noise",
                 )

@@ -148,6 +148,46 @@ def test_effects_are_as_precise_as_foretold(rng):
     assert told[1] > 1.5 * told[0]
 
 
+def sizes_of(n_draws: int, N: int, narrow: float) -> list[contrasts.Contrasts]:
+    """Contrasts of six outcomes that people differ in less than is public."""
+    results, tau = [], 2 * 0.5**0.5 * REACH / (N * MU)
+    outcomes = Outcomes(np.zeros(6), np.full(6, 0.01))
+    group = np.arange(N) % 2
+    coded, of_z = designs.code_group(group, 0.5)
+    effects = [designs.group_effect("group", [0.5], [N]), designs.constant_effect("1")]
+    effects = designs.with_weights(effects, {"group"})
+    x, z = np.stack([coded, np.ones(N)]), np.stack([of_z, np.ones(N)])
+    for i in range(n_draws):
+        rng = np.random.default_rng(i)
+        deviations = 0.1 * narrow * rng.uniform(0.6, 1.4, 6)
+        y = rng.standard_normal((6, N))
+        y[0] += group
+        X = contrasts.stack(z, x, deviations[:, None] * y, effects, outcomes)
+        release = released(X, effects, 0.5, tau, rng)
+        release = Release(release.value, tau, N, (), MU)
+        results.append(contrasts.from_release(release, effects, outcomes, 0.5))
+    return results
+
+
+def test_intervals_of_sizes_count_how_badly_deviations_are_known():
+    sizes = np.array([result.sizes[0] for result in sizes_of(60, 4000, 0.2)])
+    true = np.eye(6)[0]
+    held = np.mean((sizes[..., 1] <= true) & (true <= sizes[..., 2]))
+    first = sizes[:, 0]  # the one with an effect
+    held_first = np.mean((first[:, 1] <= 1) & (first[:, 2] >= 1))
+    assert held > 0.93 and held_first > 0.85
+
+
+def test_where_noise_may_be_all_that_people_differ_by_effects_have_no_size():
+    results = sizes_of(10, 200, 0.05)
+    assert np.mean([result.has_sizes for result in results]) < 0.3
+    untold = next(result for result in results if not result.has_sizes)
+    assert np.isnan(untold.sizes).all() and np.isfinite(untold.intervals).all()
+    assert "no size" in " ".join(contrast_lines(untold))
+    title, values, _ = untold.for_figure(0)
+    assert "deviation" not in title and (values == untold.effects[0]).all()
+
+
 def test_a_strong_covariate_costs_others_what_is_foretold(rng):
     R, ratios = correlations(D, rng), []
     outcomes, tau = Outcomes(np.zeros(D), R), 2 * 0.5**0.5 * REACH / (M * MU)
