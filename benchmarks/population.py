@@ -11,7 +11,7 @@ time, on two cores. Parts:
   it runs), against reading all files once, and what is left of an eigenvector's error;
 - ``peers``: the same of 60 people beside scikit-learn's IncrementalPCA, nilearn's
   multi-subject PCA and the exact eigenvectors;
-- ``template``: 53 maps, 490 volumes, 12 to 480 people, of whom 24 are simulated and the
+- ``template``: 53 maps, 490 volumes, 12 to 132 people, of whom 24 are simulated and the
   others have the same volumes behind another header: what a person more costs, beside
   reading their files bare, and how the cost grows over a decade of people more.
 """
@@ -49,7 +49,7 @@ K, N_VOLUMES, N_PEERS = 75, 100, 60
 # Twice as many components as are looked for: no gap behind the last.
 N_MAPS, N_TEMPLATE, N_LONG = 150, 53, 490
 # People of `template`, and those of a site whose files are simulated.
-SIZES, N_DISTINCT = (12, 40, 120, 480), 6
+SIZES, N_DISTINCT = (12, 24, 132), 6
 # Bytes before the volumes of a NIfTI file.
 HEADER = 352
 NORM_BOUND = 600.0  # [% of voxels' means], root mean square norm of a volume
