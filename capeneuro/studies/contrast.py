@@ -44,6 +44,8 @@ from capeneuro.studies.sites import Sites
 
 # Most outcomes of a study, the voxels of a brain, if their covariance is diagonal.
 MOST_OUTCOMES = 100_000
+# Row of `plan` for people who differ by a third of what bounds make likely.
+LESS_VARIED = "a third as varied"
 # Effects that the first paragraph of a report names.
 CLEAREST = 3
 SIZES = "group_desc-contrast_sizes"
@@ -509,8 +511,44 @@ class ContrastKind(RowStudyKind):
 
     def predict(self, noise: ReleaseNoise) -> dict[str, float]:
         """Predict errors of the primary effect, or of all alike, by heading."""
+        return self._predicted_at(noise, 1.0)
+
+    def assumption(self, is_open: bool) -> str:
+        """Describe the assumed deviations of outcomes; empty: they are public.
+
+        Bounds are in no number of the forecast, which is over deviations.
+        """
+        if self.study.contrast.covariance is not None:
+            return ""
+        deviations = "a sixth of the width of its bounds"
+        if self.study.rows.norm_bound is not None:
+            deviations = "what rows.norm_bound makes of its bounds"
+        if is_open:
+            low, high = (f(self.outcomes.deviations) for f in (np.min, np.max))
+            span = f"{low:.3g}" if low > 0.99 * high else f"{low:.3g} to {high:.3g}"
+            deviations = f"{span}, {deviations}"
+        return (
+            "contrast.covariance is null, so the deviation between people is taken to "
+            f"be, in each outcome, {deviations}. The noise is in proportion to that: "
+            "where people differ by less, effects over their deviation have larger "
+            f"errors than the forecast says, see the row `{LESS_VARIED}`; narrower "
+            "bounds (of a public source) or a public covariance lower the noise"
+        )
+
+    def predict_otherwise(self, noise: ReleaseNoise) -> dict[str, dict[str, float]]:
+        """Predict errors if people differ by a third of the assumed deviations."""
+        if self.study.contrast.covariance is not None:
+            return {}
+        return {LESS_VARIED: self._predicted_at(noise, 1 / 3)}
+
+    def _predicted_at(self, noise: ReleaseNoise, scale: float) -> dict[str, float]:
+        """Predict errors if people differ by ``scale`` times the public deviations.
+
+        Over their own deviations such people are as the public ones at a clip that is
+        as much further, and so is the noise, which is in proportion to the clip's root.
+        """
         outcomes = self._outcomes_of_size(noise.n_features)
-        clip = self.study.contrast.clip
+        clip = self.study.contrast.clip / scale**2
         return predict_contrasts(
             noise.deviation, noise.n_people, self.design, outcomes, clip
         )

@@ -40,5 +40,11 @@ def open_decisions(
                 "leaves no second one"
             )
     contrast = getattr(study, "contrast", None)
+    if contrast is not None and contrast.covariance is None:
+        yield (
+            "contrast.covariance: null, so people's deviations are taken from bounds; "
+            "where they are a third of that, noise beside them is two to three times "
+            "what plan says"
+        )
     if contrast is not None and contrast.primary is None and len(contrast.covariates):
         yield "contrast.primary: null, so the noise of all effects is alike"

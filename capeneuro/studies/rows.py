@@ -311,6 +311,17 @@ class RowStudyKind(StudyKind):
     def predict(self, noise: ReleaseNoise) -> dict[str, float]:
         """Predict the noise of the result, by heading, :data:`RATIO` among them."""
 
+    def assumption(self, is_open: bool) -> str:
+        """Describe the forecast's assumption on people; empty: there is none.
+
+        ``is_open``: the public files of the features are here.
+        """
+        return ""
+
+    def predict_otherwise(self, noise: ReleaseNoise) -> dict[str, dict[str, float]]:
+        """Predict the noise where an assumption does not hold, by row of `plan`."""
+        return {}
+
     # --- before anything is computed -------------------------------------------------
 
     @cached_property
@@ -405,12 +416,12 @@ class RowStudyKind(StudyKind):
         ``counts.features`` is used if there is no mask yet; volumes are not used.
         """
         study, promise = self.study, self.study.own_promise
-        (people, _, features), places = counts, ""
+        (people, _, features), places, is_open = counts, "", False
         mask = None if study.space is None else Path(study.space.mask)
         if features is None and (mask is None or mask.is_file()):
             self.check_features()
             features = len(self.shape.names)
-            places = self.places_in_words()
+            places, is_open = self.places_in_words(), True
         require(counts._replace(features=features), "people", "features")
         double = replace(promise, epsilon=2 * promise.epsilon)
         choices = {
@@ -423,9 +434,12 @@ class RowStudyKind(StudyKind):
                 name = f"{n} of them" if n > 1 else "one of them"
                 choices[name] = (people, n, promise)
 
-        def predict(N: int, D: int, budget: Budget) -> dict[str, float]:
+        def sizes(N: int, D: int) -> tuple[int, int, int, float]:
             S, n, over = noise_over_pooled(study, site_names, N)
-            return self._predicted_once(budget, S, n, D, over)
+            return S, n, D, over
+
+        def predict(N: int, D: int, budget: Budget) -> dict[str, float]:
+            return self._predicted_once(budget, *sizes(N, D))
 
         planned = predict(people, features, promise)
 
@@ -437,11 +451,15 @@ class RowStudyKind(StudyKind):
             _print_prediction("as planned", planned)
             for name, (N, D, budget) in choices.items():  # each takes as long again
                 _print_prediction(name, predict(N, D, budget))
+            noise = self._release_noise(promise, *sizes(people, features))
+            for name, prediction in self.predict_otherwise(noise).items():
+                _print_prediction(name, prediction)
             print(f"\n{self.caveat}")
 
         ratios = {"the result": planned[RATIO]}
         remedy = "More people, a larger epsilon or fewer features"
-        return Forecast(ratios, remedy, show, n_features=features)
+        in_short = self.assumption(is_open)
+        return Forecast(ratios, remedy, show, in_short=in_short, n_features=features)
 
     def predicted(
         self,
@@ -467,6 +485,20 @@ class RowStudyKind(StudyKind):
         dict of str to float
             With :data:`RATIO`; from 1 on the study should not run.
         """
+        noise = self._release_noise(
+            promise, n_sites, n_people, n_features, noise_over_pooled
+        )
+        return self.predict(noise)
+
+    def _release_noise(
+        self,
+        promise: Budget,
+        n_sites: int,
+        n_people: int,
+        n_features: int,
+        noise_over_pooled: float,
+    ) -> ReleaseNoise:
+        """Noise of the study's releases; parameters as of :meth:`predicted`."""
 
         def deviation(query: str, clip: float, stage: str) -> float:
             options = {"clip": clip}
@@ -474,7 +506,7 @@ class RowStudyKind(StudyKind):
             share = self.study.shares[stage] / self.study.n_releases[stage]
             return noise_over_pooled * float(t) / (promise.mu * share**0.5)
 
-        return self.predict(ReleaseNoise(deviation, n_sites, n_people, n_features))
+        return ReleaseNoise(deviation, n_sites, n_people, n_features)
 
     @cached_property
     def _predicted_once(self) -> Callable[..., dict[str, float]]:

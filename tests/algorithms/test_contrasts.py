@@ -188,6 +188,31 @@ def test_where_noise_may_be_all_that_people_differ_by_effects_have_no_size():
     assert "deviation" not in title and (values == untold.effects[0]).all()
 
 
+def test_people_who_differ_by_a_third_are_foretold_by_a_clip_so_much_further(rng):
+    outcomes, tau = Outcomes(np.zeros(D), np.ones(D)), 2 * 0.5**0.5 * REACH / (M * MU)
+    medians = []
+    for k in (1, 3):
+        errors = []
+        for _ in range(8):
+            (site, z, x, _), effects, _ = people(rng, np.eye(D))
+            y = rng.standard_normal((D, M)) / k  # no effects, and sites are alike
+            X = stacked((site, z, x, y), effects, outcomes)
+            release = released(X, effects, 0.5, tau, rng)
+            public = effects, outcomes, 0.5 * k**2, k * tau, M
+            pair = (
+                contrasts.from_release(release, effects, outcomes, 0.5),
+                contrasts.predicted_contrasts(*public),
+            )
+            errors.append(
+                [np.mean(c.noise_errors[0] / c.within_group_sd) for c in pair]
+            )
+        medians.append(np.median(errors, axis=0))
+    (measured, foretold), (measured_of_less, foretold_of_less) = medians
+    assert measured == pytest.approx(foretold, rel=0.3)
+    assert measured_of_less == pytest.approx(foretold_of_less, rel=0.4)
+    assert measured_of_less > 1.5 * measured
+
+
 def test_a_strong_covariate_costs_others_what_is_foretold(rng):
     R, ratios = correlations(D, rng), []
     outcomes, tau = Outcomes(np.zeros(D), R), 2 * 0.5**0.5 * REACH / (M * MU)

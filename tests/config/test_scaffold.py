@@ -183,6 +183,7 @@ def test_what_nobody_decided_is_named(tmp_path, monkeypatch, capsys):
         "source",
         "governance",
         "epsilon of site-1",
+        "contrast.covariance",
     ]
     settled = study.model_copy(update={"aggregator": "independent"})
     line = next(decisions.open_decisions(settled, sites))

@@ -21,6 +21,7 @@ from capeneuro.data.contrasts import covariance
 from capeneuro.data.tables import open_table
 from capeneuro.privacy import accounting
 from capeneuro.studies import ask
+from capeneuro.studies.contrast import LESS_VARIED
 from sim import __main__ as sim
 
 D, N, SITES = 8, 220, ("contrast-1", "contrast-2", "contrast-3")
@@ -223,6 +224,28 @@ def test_a_new_study_releases_means_or_has_a_table(tmp_path, monkeypatch, capsys
     Path("features.tsv").write_text("feature\tlow\thigh\na\t1\t0\n")
     assert cli.main(check) == 2
     assert "features.tsv: low must be below high" in capsys.readouterr().err
+
+
+def test_a_plan_says_how_far_people_are_taken_to_differ(made, monkeypatch, capsys):
+    monkeypatch.chdir(made)
+    study = yaml.safe_load(Path("study.yaml").read_text()) | {"study": "wide"}
+    study["contrast"]["covariance"] = None
+    names = [row[0] for row in files.read_table(Path("data/contrast/features.tsv"))]
+    study["rows"]["features"]["features"] = "wide.tsv"
+    files.write_text(Path("wide.yaml"), yaml.safe_dump(study, sort_keys=False))
+    for high, deviation in ((0.6, "0.1, a sixth"), (1.2, "0.2, a sixth")):
+        rows = [[name, "0", f"{high}"] for name in names]
+        files.write_table(Path("wide.tsv"), ["feature", "low", "high"], rows)
+        assert cli.main(["plan", "wide.yaml", "--people", "2000"]) == 0
+        text = capsys.readouterr().out
+        assert deviation in " ".join(text.split())
+        of_row = {line[:20].strip(): line[20:].split() for line in text.splitlines()}
+        usual, less = (float(of_row[k][0]) for k in ("as planned", LESS_VARIED))
+        assert 1.2 * usual < less < 3 * usual
+    # With a public covariance nothing is taken.
+    assert cli.main(["plan", "study.yaml", "--people", "2000"]) == 0
+    text = capsys.readouterr().out
+    assert "in short" not in text and LESS_VARIED not in text
 
 
 @pytest.fixture(scope="module")
