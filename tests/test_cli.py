@@ -347,7 +347,7 @@ def test_a_study_beyond_the_ceiling_is_refused(tiny, capsys, step):
     edit("site-1.yaml", "epsilon", 4.0)
     capsys.readouterr()
     assert_refused(
-        capsys, (step, STUDY), ["site-1: epsilon: the ceiling is 4", "study's 5"], 3
+        capsys, (step, STUDY), ["site-1: epsilon: the ceiling is 4", "alone makes 5"], 3
     )
     assert not list(Path().glob("private/*/ledger/releases/*"))
 

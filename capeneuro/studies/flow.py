@@ -80,7 +80,7 @@ def outcome(error: Exception) -> tuple[int, list[str]]:
         remedies = [f"; {RULES[rule]}" for rule in sorted(rules & RULES.keys())]
         return status, [f"{event}: {error}{''.join(remedies)}"]
     if isinstance(error, BudgetExceeded):
-        return 3, [str(error)]
+        return 3, str(error).splitlines()
     if isinstance(error, (ConfigError, LedgerDamaged, LedgerWithoutLocks)):
         return 2, str(error).splitlines()
     if isinstance(error, LedgerUnwritable):

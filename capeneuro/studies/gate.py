@@ -8,7 +8,7 @@ reason.
 
 import math
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
@@ -73,7 +73,8 @@ def plan(
 ) -> dict[str, Any]:
     """Print a study's spending and the forecast of its noise, before any release.
 
-    Refuses a study whose noise drowns its result, unless its file accepts that. All
+    Refuses a study whose noise drowns its result, unless its file accepts that, and one
+    that exceeds a site's ceiling, once the whole forecast is printed. All
     stages are foretold before the first release of any. `validate` counts people,
     volumes of a person and features where it may; the arguments replace these counts,
     for a study that is still on paper.
@@ -94,15 +95,26 @@ def plan(
     if study.federation == "files":
         print(f"carried by hand: {travel.visits(study)}")
     ratios: dict[str, Any] = {}
-    if has_stages or not is_private:
-        _print_costs(study, sites)
-    if is_private and has_stages:
+    writes = _is_within_ceilings(study, sites)  # who is refused finds no new files
+
+    def print_stages() -> None:
         for name, stage in stages.items():
             print(f"\nstage {name}: {100 * stage.stage_share:.0f}% of the budget")
-            ratios[name] = print_forecast(stage, sites, counts)
+            ratios[name] = print_forecast(stage, sites, counts, writes)
         _advise_weights(study, ratios)
-    elif is_private:
-        ratios = print_forecast(study, sites, counts, costs=True)
+
+    def print_study() -> None:
+        ratios.update(print_forecast(study, sites, counts, writes, spending=True))
+
+    def print_ceilings() -> None:
+        if is_private:
+            print()
+        print_payments(study, sites)
+
+    if has_stages:
+        print_spending(study)
+    forecasts = [print_stages if has_stages else print_study] if is_private else []
+    _refuse_together([*forecasts, print_ceilings])
     if not is_on_paper:
         registry.check_inputs(study, sites)
         folder = study.private("_aggregator")
@@ -132,9 +144,25 @@ def _advise_weights(study: StudyConfig, ratios: dict[str, dict[str, float]]) -> 
     print(f"\nnoise of all stages would be alike with weights: {{{weights}}}")
 
 
-def _print_costs(study: StudyConfig, sites: Sites) -> None:
-    print_spending(study)
-    print_payments(study, sites)
+def _is_within_ceilings(study: StudyConfig, sites: Sites) -> bool:
+    """Whether no site's rules or ceiling refuse a study."""
+    try:
+        check_ceilings(study, sites, on_paper=True)
+    except (BudgetExceeded, ConfigError):
+        return False
+    return True
+
+
+def _refuse_together(checks: Iterable[Callable[[], None]]) -> None:
+    """Run all checks, then raise their refusals as one, of the kind of the first."""
+    refusals: list[BudgetExceeded | ConfigError] = []
+    for check in checks:
+        try:
+            check()
+        except (BudgetExceeded, ConfigError) as refusal:
+            refusals.append(refusal)
+    if refusals:
+        raise type(refusals[0])("\n".join(map(str, refusals)))
 
 
 def check_ready(study: StudyConfig, sites: Sites) -> None:
@@ -151,11 +179,15 @@ def check_ready(study: StudyConfig, sites: Sites) -> None:
 
 
 def print_forecast(
-    study: StudyConfig, sites: Sites, options: Counts, costs: bool = False
+    study: StudyConfig,
+    sites: Sites,
+    options: Counts,
+    writes: bool = True,
+    spending: bool = False,
 ) -> dict[str, float]:
     """Print the forecast of a study, or a stage; refuse one that noise drowns.
 
-    First the verdict and its meaning, then costs, then the numbers behind it.
+    First the verdict and its meaning, then spending, then the numbers behind it.
 
     Parameters
     ----------
@@ -163,7 +195,9 @@ def print_forecast(
         The study, and its sites.
     options
         Numbers that replace those that are counted.
-    costs
+    writes
+        Write the forecast, too, where it is that of a run.
+    spending
         Print the study's spending, too.
 
     Returns
@@ -177,9 +211,9 @@ def print_forecast(
     is_hypothetical = any(options) and (study.private("_aggregator") / SIZES).is_file()
 
     def print_costs() -> None:
-        if costs:
+        if spending:
             print("\nThe promise to each party, and the spending")
-            _print_costs(study, sites)
+            print_spending(study)
 
     try:
         forecast = registry.of(study).forecast(names(study, sites), counts)
@@ -206,7 +240,7 @@ def print_forecast(
         words = travel.forecast(study, forecast.n_features)
         print(f"\n{textwrap.fill(words, 100)}")
     print(f"\nThe forecast, for {base.in_words(counts)}")
-    forecast.show(not is_hypothetical)
+    forecast.show(writes and not is_hypothetical)
     refuse(study, sites, counts, forecast)
     return forecast.ratios
 

@@ -492,18 +492,28 @@ def _spent_before(
     counted += chain.from_iterable(neighbour.requests for neighbour in beside)
     promised = [promise.mu, *(neighbour.mu for neighbour in beside)]
     total = accounting.compose([book.total(without=counted), *promised])
-    if not book.ceiling.admits(total) and not _is_paid(study, name, site):
+    is_paid = not on_paper and _is_paid(study, name, site)
+    if not book.ceiling.admits(total) and not is_paid:
         neighbours = ", ".join(neighbour.study for neighbour in beside)
         unspent = f" and all that {neighbours} may still spend" if beside else ""
-        own_promise = study.budget.site_epsilon
+        key = "budget.epsilon"
+        if name in study.budget.site_epsilon:
+            key = "budget.site_epsilon"
         after = accounting.epsilon_from_mu(total, site.delta)
+        cohorts = ""
+        charge = f"this study alone makes {after:.4g} (in the ledger {site.ledger})"
+        if before or beside:
+            charge = (
+                f"this study's {promise.epsilon:g} with the {before:.4g} spent before "
+                f"(in the ledger {site.ledger}){unspent} makes {after:.4g}"
+            )
+            cohorts = (
+                ", if nobody is in both studies let each name its people in cohort"
+            )
         raise BudgetExceeded(
             f"site {name}: epsilon: the ceiling is {site.epsilon:g} at delta "
-            f"{site.delta:g}; this study's {promise.epsilon:g} with the "
-            f"{before:.4g} spent before (in the ledger {site.ledger})"
-            f"{unspent} makes {after:.4g}; lower "
-            f"{'budget.site_epsilon' if name in own_promise else 'budget.epsilon'}, "
-            "or, if nobody is in both studies, let each name its people in cohort"
+            f"{site.delta:g}; {charge}; lower {key}{cohorts}, or let the site raise "
+            "epsilon in its own file, if it decides to"
             f"{'; or wait until they have ended' if beside else ''}"
         )
     return before

@@ -248,6 +248,26 @@ def test_a_plan_says_how_far_people_are_taken_to_differ(made, monkeypatch, capsy
     assert "in short" not in text and LESS_VARIED not in text
 
 
+def test_a_plan_is_whole_before_ledgers_and_whatever_the_ceiling(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cli.main(["init", ".", "--kind", "contrast", "--sites", "3"]) == 0
+    plan = ["plan", "config/config.yaml", "--features", "100", "--people"]
+    assert cli.main([*plan, "900"]) == 0
+    assert "no ledger of private data yet" in capsys.readouterr().out
+    edit(Path("config/sites/site-2.yaml"), epsilon=1.0)
+    for people, drowned in (("900", False), ("300", True)):
+        assert cli.main([*plan, people]) == 3
+        text, error = capsys.readouterr()
+        assert "twice the people" in text and LESS_VARIED in text
+        assert ("it would not be" in error) == drowned
+        assert "site site-2: epsilon: the ceiling is 1 at delta 1e-05" in error
+        assert "this study alone makes 2 (in the ledger" in error
+        assert "raise epsilon in its own file" in error and "cohort" not in error
+
+
 @pytest.fixture(scope="module")
 def noised(made) -> Path:
     """The same study without a table: means of sites are released."""
