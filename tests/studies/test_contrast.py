@@ -268,6 +268,29 @@ def test_a_plan_is_whole_before_ledgers_and_whatever_the_ceiling(
         assert "raise epsilon in its own file" in error and "cohort" not in error
 
 
+def test_a_report_with_nothing_above_the_noise_says_what_lowers_it(made, monkeypatch):
+    monkeypatch.chdir(made)
+    study = yaml.safe_load(Path("study.yaml").read_text()) | {"study": "drowned"}
+    study["contrast"] |= {"primary": None, "covariance": None}
+    study["budget"]["epsilon"] = 0.02
+    study["score"] = {}
+    study["accept"] = ACCEPT
+    files.write_text(Path("drowned.yaml"), yaml.safe_dump(study, sort_keys=False))
+    steps = [("validate",), *(("prepare", "--site", name) for name in SITES)]
+    steps += [("contrast",), ("maps",), ("score",), ("report",)]
+    for step, *more in steps:
+        assert cli.main([step, "drowned.yaml", *more]) == 0, step
+    page = Path("results/drowned/report.html").read_text()
+    assert (
+        "lowered most by fewer outcomes (their means over domains), a primary" in page
+    )
+    assert "a public covariance of the outcomes and more people" in page
+    assert "cost nothing: <code>capeneuro ask</code>" in page
+    # Not where something stands above it.
+    page = Path("results/contrast/report.html").read_text()
+    assert "lowered most by fewer outcomes" not in page
+
+
 @pytest.fixture(scope="module")
 def noised(made) -> Path:
     """The same study without a table: means of sites are released."""
