@@ -139,7 +139,11 @@ def test_components_by_files_and_what_each_file_discloses(root, capsys):
                 assert f"standard deviation {row['deviation']}." in " ".join(
                     text.split()
                 )
-        assert command("privacy", "verify", str(path)) == 0
+        manifest = f"private/{SITES[0]}/tiny/manifest.json"
+        assert f"--manifest {manifest}" in text and f"--manifest {manifest}" in page
+        verify = "privacy", "verify", str(path)
+        assert command(*verify) == 0
+        assert command(*verify, "--manifest", str(root / SITES[0] / manifest)) == 0
     assert told["left"] == 0
     assert "may use epsilon 0 together" in told["left_words"]
 
