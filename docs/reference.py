@@ -78,7 +78,9 @@ def options(parser: argparse.ArgumentParser) -> Iterator[str]:
             names += f" {values}" + ("..." if action.nargs in ("+", "*") else "")
         elif action.choices:
             names = f"{{{','.join(action.choices)}}}"
-        default = action.default if action.default not in (None, False, "", []) else ""
+        default = (
+            action.default if action.default not in (None, False, "", [], ()) else ""
+        )
         said = " (required)" if action.required and action.option_strings else ""
         said = f" (default {default})" if default != "" and action.nargs != 0 else said
         yield entry(f"`{names}`", escaped(action.help or "which, as above") + said)

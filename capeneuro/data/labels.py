@@ -124,17 +124,21 @@ def _public_regions() -> tuple[list[str], np.ndarray]:
 
 def places(space: Space, mask: Any) -> str:
     """Describe features of images: voxels, cubes, regions or maps, with sizes [mm]."""
-    size = np.linalg.norm(mask.affine[:3, :3], axis=0)
-    if space.basis == "grid":
-        size = size * space.grid_size
-    edges = dict.fromkeys(f"{edge:.3g}" for edge in size)  # one where all are alike
-    extent = " x ".join(edges if len(edges) == 1 else (f"{x:.3g}" for x in size))
+    edge = extent(mask, space.grid_size if space.basis == "grid" else 1)
     return {
-        "voxels": f"voxels of the mask at {extent} mm",
-        "grid": f"cubes of {extent} mm in the mask",
+        "voxels": f"voxels of the mask at {edge}",
+        "grid": f"cubes of {edge} in the mask",
         "atlas": f"means over regions of {space.basis_file}",
         "template": f"weights of maps of {space.basis_file}",
     }[space.basis]
+
+
+def extent(mask: Any, n_voxels: int) -> str:
+    """Format the edges [mm] of a cube of voxels."""
+    size = n_voxels * np.linalg.norm(mask.affine[:3, :3], axis=0)
+    edges = dict.fromkeys(f"{edge:.3g}" for edge in size)  # one where all are alike
+    edges = edges if len(edges) == 1 else (f"{x:.3g}" for x in size)
+    return f"{' x '.join(edges)} mm"
 
 
 def region_names(path: Path) -> dict[int, str]:

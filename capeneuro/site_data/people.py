@@ -87,7 +87,7 @@ def _other_ledger_error(
             state = (
                 f"with epsilon {accounting.epsilon_from_mu(spent, site.delta):.4g} "
                 f"spent and {accounting.epsilon_from_mu(rest_mu, site.delta):.4g} left "
-                f"of {site.epsilon:g}"
+                f"of {site.epsilon:g} (losses add up like squares, epsilons do not)"
             )
         return (
             f"ledger: {n} of its {len(people)} people are counted in the ledger "

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from capeneuro.config import scaffold
 from capeneuro.config.errors import ConfigError, some
 from capeneuro.config.site import SiteConfig
-from capeneuro.data import files, nifti
+from capeneuro.data import files, labels, nifti
 from capeneuro.data.images import same_grid
 from capeneuro.data.inventory import search
 from capeneuro.data.people_tables import ID
@@ -198,7 +198,10 @@ def _space(
         size = 2 if mask is None else nifti.grid_for(mask, MOST_CUBES)[0]
         basis = "  # Cubes of so many voxels in edge are the outcomes.\n"
         basis += f"  basis: grid\n  grid_size: {size}"
-        names, places = "", f"cubes of {size} voxels"
+        # Images of one grid have the edges of the first, with or without a mask.
+        edge = labels.extent(images[0], size)
+        names, places = "", f"cubes of {size} voxels ({edge})"
+        places += "; a --template of few regions has fewer, with names, and less noise"
     else:
         shutil.copyfile(regions.image, folder / ATLAS)
         rows = list(map(list, zip(regions.labels, regions.names, strict=True)))

@@ -90,7 +90,7 @@ def test_a_ceiling_does_not_start_anew_with_the_name_of_a_site(tiny, capsys):
         totals.append(site_files.open_ledger(load.load_site(f"{name}.yaml")).total())
     for line in said:
         assert re.search(r"2 of its 2 people are counted in the ledger \S+site-0", line)
-        assert re.search(r"epsilon [\d.]+ spent and [\d.]+ left of 2", line)
+        assert re.search(r"epsilon [\d.]+ spent and [\d.]+ left of 2 \(losses", line)
     assert totals == totals[:1] * 3
     assert 0 < totals[0] <= CEILING.mu
 

@@ -1,5 +1,6 @@
 """A contrast from folders of maps or tables: it runs, and says nothing of people."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -54,9 +55,9 @@ def test_plan_says_which_places_are_outcomes(consortium, tmp_path, monkeypatch, 
     options = ["--data", "simulated", "--covariates", "group", "--people", "5000"]
     assert begin(tmp_path / "new", consortium, *options) == 0
     monkeypatch.chdir(tmp_path / "new")
+    assert re.search(r"cubes of \d+ voxels \(36 mm\); a --tem", capsys.readouterr().out)
     edit(CONFIG, "arm", "cape")
     edit(CONFIG, "rows.features.bounds", [0.4, 0.9])
-    capsys.readouterr()
     assert command("plan", CONFIG) == 0
     planned = capsys.readouterr().out.splitlines()
     (line,) = [text for text in planned if " outcomes: " in text]
@@ -81,7 +82,7 @@ def test_of_private_people_the_file_has_the_names_of_columns(
     assert command("check", str(tmp_path / "new" / CONFIG)) == 2
     error = capsys.readouterr().err
     assert (
-        "contrast.covariates.age: must have groups: [1, 2], or a public mean" in error
+        "contrast.covariates.age: still to decide: groups, such as [1, 2], or" in error
     )
 
 
