@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from capeneuro.data import nifti
+
 
 def head_mask_3d(voxel_size: float) -> tuple[np.ndarray, np.ndarray]:
     """Load the MNI152 brain at a voxel size, cropped to its box.
@@ -20,12 +22,8 @@ def head_mask_3d(voxel_size: float) -> tuple[np.ndarray, np.ndarray]:
     affine : numpy.ndarray
         Voxel indices to MNI coordinates [mm], shape (4, 4).
     """
-    # nilearn takes two seconds to import, and only this function needs it.
-    from nilearn.datasets import load_mni152_brain_mask
-
-    whole = int(voxel_size) == voxel_size  # nilearn 0.14 takes whole millimetres alone
-    image = load_mni152_brain_mask(resolution=int(voxel_size) if whole else voxel_size)
-    return crop(np.asarray(image.dataobj) > 0, image.affine)
+    image = nifti.cropped_brain(voxel_size)
+    return np.asarray(image.dataobj) > 0, image.affine
 
 
 def crop(labels: np.ndarray, affine: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

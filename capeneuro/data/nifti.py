@@ -104,7 +104,9 @@ def cropped_brain(voxel_size: float) -> nib.Nifti1Image:
     from nilearn.datasets import load_mni152_brain_mask
     from nilearn.image import crop_img
 
-    return crop_img(load_mni152_brain_mask(voxel_size), pad=False, copy_header=True)
+    whole = int(voxel_size) == voxel_size  # nilearn 0.14 takes whole millimetres alone
+    mask = load_mni152_brain_mask(int(voxel_size) if whole else voxel_size)
+    return crop_img(mask, pad=False, copy_header=True)
 
 
 def grid_for(mask: nib.Nifti1Image, most: int) -> tuple[int, int]:

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from images import AFFINE, features, inside, save, site
+from nilearn.datasets import load_mni152_brain_mask
 from nilearn.plotting import plot_stat_map
 
 from capeneuro.config.errors import ConfigError
@@ -659,8 +660,16 @@ def test_maps_keep_the_space_that_the_mask_names(tmp_path, mask, code):
     assert written.get_sform(coded=True)[1] == mask.get_sform(coded=True)[1]
 
 
-def test_a_forecast_counts_the_features_that_simulated_people_will_have():
+def test_whole_millimetres_reach_nilearn_as_integers(monkeypatch):
+    """Nilearn 0.14 refuses 12.0, which is what a study file's `voxel_size` becomes."""
+    brain = load_mni152_brain_mask(12)
+    sizes = []
+    monkeypatch.setattr(
+        "nilearn.datasets.load_mni152_brain_mask", lambda mm: sizes.append(mm) or brain
+    )
     inside, affine = grid.head_mask_3d(12.0)
-    image = nifti.cropped_brain(12.0)
-    np.testing.assert_array_equal(np.asarray(image.dataobj) > 0, inside)
-    np.testing.assert_array_equal(image.affine, affine)
+    nifti.cropped_brain(2.5)
+    assert [(mm, type(mm)) for mm in sizes] == [(12, int), (2.5, float)]
+    box, cut = grid.crop(np.asarray(brain.dataobj) > 0, brain.affine)
+    np.testing.assert_array_equal(inside, box)
+    np.testing.assert_array_equal(affine, cut)
