@@ -75,10 +75,6 @@ def init(options: argparse.Namespace) -> None:
             f"{folder} {reason}; `data` blocks of other kinds are in config/ of a "
             "checkout"
         )
-    if is_simulated:
-        from capeneuro.studies import workflow
-
-        workflow.find_maker(folder)
     for name in ("workflow", "config"):
         if (folder / name).exists() and not (has_study and name == "config"):
             raise ConfigError(f"{folder / name}: exists already; choose another folder")

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Build the sdist and of it the wheel, install the wheel in an empty environment, and run
-# the examples on it in a folder that is no checkout, with the times that all of it takes.
+# a demo and the examples on it in a folder that is no checkout, with the times that all of it takes.
 #     packaging/try_wheel.sh [EXTRAS]        # such as workflow,eeg; none by default
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -37,8 +37,11 @@ assert capeneuro.__file__.startswith(sys.prefix), capeneuro.__file__
 print("capeneuro", capeneuro.__version__)'
 "$work/env/bin/capeneuro" init my-study --sites 2
 said "import, and a new study"
+"$work/env/bin/capeneuro" init demo --data simulated
+(cd demo && "$work/env/bin/capeneuro" run config/config.yaml) >demo.log 2>&1 || { cat demo.log; exit 1; }
+said "a demo: its people made, and its report"
 for name in arrays table fusion exact files; do
     "$work/env/bin/python" "$name.py" >"$name.log" 2>&1 || { cat "$name.log"; exit 1; }
     said "examples/$name.py"
 done
-ls results/examples/arrays.png results/example/report.html
+ls results/examples/arrays.png results/example/report.html demo/results/demo/report.html

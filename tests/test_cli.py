@@ -35,7 +35,7 @@ from capeneuro.data import files
 from capeneuro.federation.entries import ReleaseLine
 from capeneuro.federation.ledger import PromiseExceeded
 from capeneuro.privacy import accounting, noise
-from capeneuro.studies import components_forecast, gate, workflow
+from capeneuro.studies import components_forecast, gate
 from capeneuro.studies import sites as site_files
 from capeneuro.studies.steps import steps
 
@@ -980,16 +980,6 @@ def test_audit_refuses_what_it_cannot_attack(
 ):
     monkeypatch.chdir(tmp_path)
     assert_refused(capsys, ("audit", option, value), [option, value])
-
-
-def test_without_the_simulator_no_study_of_simulated_people_is_written(
-    tmp_path, monkeypatch, capsys
-):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(workflow, "find_spec", lambda name: None)
-    asked = ("init", "mine", "--data", "simulated")
-    assert_refused(capsys, asked, ["checkout", "examples/files.py"])
-    assert not (tmp_path / "mine").exists()
 
 
 def test_init_then_check(tmp_path, monkeypatch, capsys):

@@ -271,9 +271,7 @@ class ComponentsConfig(StudyConfig):
     map that each is most like, and the region of its peak."""
     data: Annotated[Simulation | Painting, Field(discriminator="kind")] | None = None
     """People to make before the study starts: `capeneuro init FOLDER --data simulated`
-    writes it. The makers are in a checkout of capeneuro (`pip install -e .`), and not
-    in the package alone. Null: there are people, whose data are where site files
-    say."""
+    writes it. Null: there are people, whose data are where site files say."""
 
     @model_validator(mode="after")
     def _components_are_enough(self) -> "ComponentsConfig":

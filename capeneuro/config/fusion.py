@@ -157,8 +157,7 @@ class FusionConfig(StudyConfig):
     """Public atlases and templates by whose names maps are called: the region or map
     that each is most like, and the region of its peak."""
     data: SimulatedViews | None = None
-    """Data to make before the study starts, with the data makers of the source
-    checkout; null: they exist."""
+    """Data to make before the study starts; null: they exist."""
 
     @model_validator(mode="after")
     def _persons_are_samples(self) -> "FusionConfig":

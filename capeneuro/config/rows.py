@@ -302,8 +302,7 @@ class RowStudy(StudyConfig):
         Annotated[SimulatedRows | SimulatedRecordings, Field(discriminator="kind")]
         | None
     ) = None
-    """Data to make before the study starts, with the data makers of the source
-    checkout; null: they exist."""
+    """Data to make before the study starts; null: they exist."""
 
     @model_validator(mode="after")
     def _persons_are_samples(self) -> "RowStudy":

@@ -263,7 +263,7 @@ def run_tasks(
 
 def _make_data(path: str | Path, task: Task, cores: int) -> None:
     """Simulate the data of a study, as the workflow's rule does."""
-    workflow.find_maker(path)
+    workflow.find_makers()
     command = [sys.executable, "-m", "sim", str(path), "--threads", str(cores)]
     command += ["--log", task.log]
     # A terminal would interrupt it, too; this process ends it.

@@ -39,6 +39,8 @@ from capeneuro.studies.tasks import Task
 
 # In the environment of steps that `capeneuro run` started.
 RUN = "CAPENEURO_RUN"
+# Folder of the installed package that holds `sim`, which a checkout has beside it.
+MAKERS = "_makers"
 # Key of Snakemake's `--config` that says by how many jobs a site's people are prepared.
 PREPARE_JOBS = "prepare_jobs"
 # Oldest Snakemake that the rules work with.
@@ -89,6 +91,7 @@ def read_study(
     """
     n_parts = config.pop(PREPARE_JOBS, 0)
     find_commands()
+    find_makers()
     # Privacy: Snakemake's records of its jobs name the files of people.
     files.keep_private(".snakemake")
     path = os.path.relpath(paths[-1])
@@ -120,15 +123,12 @@ def find_commands() -> None:
         os.environ["PATH"] = folder + os.pathsep + os.environ.get("PATH", "")
 
 
-def find_maker(path: str | Path) -> None:
-    """Refuse to simulate data where the package `sim` is not installed."""
-    if find_spec("sim") is None and not Path("sim").is_dir():
-        raise ConfigError(
-            f"{path}: data: is made by `python -m sim`, which a checkout of capeneuro "
-            "has and the package of `pip install` has not; install the checkout "
-            "(pip install -e '.[workflow]' in it), or see examples/files.py, which "
-            "makes its own images"
-        )
+def find_makers() -> None:
+    """Let `python -m sim` find the data makers that an installed package carries."""
+    makers = str(Path(find_spec("capeneuro").origin).parent / MAKERS)
+    folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if makers not in folders:
+        os.environ["PYTHONPATH"] = os.pathsep.join([*filter(None, folders), makers])
 
 
 def made_data(study: StudyConfig, sites: Sites) -> list[str]:
@@ -163,8 +163,6 @@ def open_study(path: str) -> tuple[StudyConfig, Sites]:
     sites = load_sites(study)
     registry.check(study)
     check_inputs(study, sites)
-    if not all(Path(file).exists() for file in made_data(study, sites)):
-        find_maker(path)
     if not os.access(".", os.W_OK):
         raise PermissionError(errno.EACCES, "may not be written to", os.getcwd())
     return study, sites

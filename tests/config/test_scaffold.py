@@ -13,7 +13,7 @@ from capeneuro import cli
 from capeneuro.algorithms import forecast_components
 from capeneuro.config import components, explain, load, scaffold
 from capeneuro.config.site import SiteConfig
-from capeneuro.studies import decisions, workflow
+from capeneuro.studies import decisions
 
 STUDY = scaffold.study_file(["a", "b", "c"])
 SITE = scaffold.site_file("a")
@@ -74,10 +74,6 @@ def test_simulated_people_are_made_and_planned_as_the_files_stand(
     # The norm bound is the root of the number of features, which the forecast counts.
     n = int(re.search(r"of (\d+) features of variance 1", said)[1])
     assert content["pca"]["norm_bound"] == pytest.approx(n**0.5, rel=0.01)
-    # Where the package alone is installed a run says what it lacks, before it begins.
-    monkeypatch.setattr(workflow, "find_spec", lambda name: name != "sim" or None)
-    assert cli.main(["run", "config/config.yaml"]) == 2
-    assert "data: is made by `python -m sim`" in capsys.readouterr().err
     site = load.load_site("config/sites/site-1.yaml")
     assert site.data == "simulated" and site.epsilon >= 2 * content["budget"]["epsilon"]
 

@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import nibabel as nib
 import numpy as np
@@ -357,6 +359,28 @@ def test_a_study_runs_on_a_cluster_of_one_machine(tmp_path):
     assert len(re.findall("has been submitted with SLURM jobid", said)) > 10
     left = subprocess.run(["pgrep", "-f", "slurm-.*/munge"], capture_output=True)
     assert left.returncode == 1, left.stdout
+
+
+def test_the_installed_package_carries_the_makers_of_data(tmp_path, monkeypatch):
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]
+    carried = wheel["build"]["targets"]["wheel"]["force-include"]["sim"]
+    shutil.copytree(ROOT / "sim", tmp_path / carried)
+    package = SimpleNamespace(origin=str(tmp_path / "capeneuro/__init__.py"))
+    monkeypatch.setattr(workflow, "find_spec", lambda name: package)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    # Beside none, one's own, and once where it was done before.
+    for own in ([], [str(ROOT)]):
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join(own))
+        workflow.find_makers()
+        workflow.find_makers()
+        folders = os.environ["PYTHONPATH"].split(os.pathsep)
+        assert folders == [*own, str((tmp_path / carried).parent)]
+    monkeypatch.setenv("PYTHONPATH", folders[-1])
+    code = "import sim; print(sim.__file__)"
+    path = subprocess.check_output(
+        [sys.executable, "-c", code], cwd=tmp_path, text=True
+    )
+    assert Path(path.strip()) == tmp_path / carried / "__init__.py"
 
 
 # Of a study of two views: tests/studies/test_fusion.py.
