@@ -34,8 +34,11 @@ addEventListener("error", event => wrong.push(event.message));
 addEventListener("unhandledrejection", event => wrong.push(String(event.reason)));
 addEventListener("load", () => setTimeout(() => {
   const root = document.documentElement, width = root.clientWidth;
+  const reaches = one => one.getBoundingClientRect().right > width + 1;
+  const inBox = one => one && ((getComputedStyle(one).overflowX == "auto"
+    && !reaches(one)) || inBox(one.parentElement));
   const beyond = [...document.querySelectorAll("main *")].filter(one =>
-    one.getBoundingClientRect().right > width + 1 && !one.closest(".scroll, pre"));
+    reaches(one) && !inBox(one.parentElement));
   const said = [width, root.scrollWidth, beyond.map(one => one.outerHTML.slice(0, 80)),
     performance.getEntriesByType("resource").map(one => one.name)];
   const box = document.querySelector(".viewer");
