@@ -143,10 +143,10 @@ def simulated(folder: Path, n_people: int, n_volumes: int) -> None:
         for site in SITES:
             write = partial(write_person, folder, n_volumes, site)
             n_here = n_people // len(SITES)
-            shown = partial(tqdm, total=n_here, desc=f"simulate {site}")
+            progress_bar = partial(tqdm, total=n_here, desc=f"simulate {site}")
             first = min(N_DISTINCT, n_here)  # others may have copies of these
             list(pool.map(write, range(first)))
-            list(shown(pool.map(write, range(n_here))))
+            list(progress_bar(pool.map(write, range(n_here))))
 
 
 def pca_study(name: str, **sections: dict) -> dict:
@@ -312,11 +312,13 @@ def template(base: Path) -> None:
         costs.append((n_people, preparing[1], reading[1]))
         shutil.rmtree(folder)
     # The start of four processes weighs on few people, so all is less the fewest.
-    more = np.array(costs[1:]) - costs[0]
-    for n, ours, bare in more:
+    increments = np.array(costs[1:]) - costs[0]
+    for n, ours, bare in increments:
         print(f"{n:.0f} people more: {ours / n:.3f} s of a processor each, ", end="")
         print(f"reading bare {bare / n:.3f}")
-    slope = np.log(more[-1, 1] / more[0, 1]) / np.log(more[-1, 0] / more[0, 0])
+    slope = np.log(increments[-1, 1] / increments[0, 1]) / np.log(
+        increments[-1, 0] / increments[0, 0]
+    )
     print(f"slope of the logarithms: {slope:.2f}")
 
 

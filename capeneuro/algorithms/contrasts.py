@@ -1029,11 +1029,11 @@ class Fit:
 
     def _deviation_error(self) -> np.ndarray:
         """Standard errors of outcomes' deviations, over them, (d,)."""
-        of_total, own = self.sums.total_error, self.sums.own_error
-        if of_total > MOST_TOTAL_ERROR:
-            return np.full(len(own), np.inf)
+        total_error, own_error = self.sums.total_error, self.sums.own_error
+        if total_error > MOST_TOTAL_ERROR:
+            return np.full(len(own_error), np.inf)
         of_people = 2 / self.degrees  # of a mean square, over it
-        return np.sqrt(of_total**2 + own**2 + of_people) / 2
+        return np.sqrt(total_error**2 + own_error**2 + of_people) / 2
 
     def _joint_p_value(
         self,
@@ -1258,14 +1258,14 @@ def _unpacked(release: Release, p: int, outcomes: Outcomes, clip: float) -> _Sum
     least = min(noise / MOST_TOTAL_ERROR, LEAST_WEIGHT * public.variances.sum())
     total = max(released, least, TINY)
     total_error = noise / total if released >= least else np.inf
-    squares, of_y = (
+    squares, own_error = _squares(
         c * np.array(squares) / SQUARES,
+        total,
         outcomes.diagonal_along(public.variances),
+        c * tau / SQUARES,
     )
-    squares, own_error = _squares(squares, total, of_y, c * tau / SQUARES)
-    zx = moments[:, :p] / (COVARIATES * c * weight)
-    of_y = moments[:, p:]
-    return _Sums(zx, of_y, squares, total_error, own_error, weight, c, public)
+    zx, zy = moments[:, :p] / (COVARIATES * c * weight), moments[:, p:]
+    return _Sums(zx, zy, squares, total_error, own_error, weight, c, public)
 
 
 def _squares(

@@ -52,7 +52,8 @@ def write_people(
         [s], of all runs; None if unknown or not one.
     compute_all
         Calls a function with the name and the value of each person in a mapping, and
-        yields the name and what it returned, in order; see
+        yields the name and what it returned, in order; of people whose maps are there
+        it may be what an earlier run kept. See
         :meth:`.site_people.SitePeople.prepared`.
 
     Returns
@@ -77,12 +78,17 @@ def write_people(
         "Private": "Describes a single participant; it stays at the site",
     }
 
+    def path_of(person: str) -> Path:
+        return folder / PERSON.format(person)
+
+    def has_maps(person: str) -> bool:
+        return path_of(person).is_file()
+
     def compute(person: str, X: np.ndarray) -> tuple[np.ndarray, None]:
         """Write a person's maps; return the time courses of both kinds, (2, R, n)."""
         X = X.astype(np.float64) - norm_bound * center[:, None]
         S, maps = dual_regression(X, A)
-        path = folder / PERSON.format(person)
-        nifti.write_maps(path, basis.synthesis @ maps, mask, sidecar)
+        nifti.write_maps(path_of(person), basis.synthesis @ maps, mask, sidecar)
         return np.stack([back_projection(unmixing, W, X), S]), None
 
     pairs = [f"{i + 1}-{j + 1}" for i, j in zip(*upper, strict=True)]
@@ -97,7 +103,7 @@ def write_people(
                 ("connectivity", [*entities, *pairs]),
             )
         )
-        for person, (Z, S), _ in compute_all(people, compute):
+        for person, (Z, S), _ in compute_all(people, compute, has_files=has_maps):
             first, share = 0, 1 / (len(people) * len(runs[person]))
             for session, run, n in runs[person]:
                 part, of_run = slice(first, first + n), [person, session, run]

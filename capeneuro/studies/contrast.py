@@ -387,10 +387,8 @@ class ContrastKind(RowStudyKind):
         findings, folded = [], []
         tested = [k for k, effect in enumerate(effects) if not effect.is_constant]
         for i, k in enumerate(tested):
-            name, (label_of_axis, sizes, intervals) = (
-                effects[k].name,
-                result.for_figure(k),
-            )
+            name = effects[k].name
+            label_of_axis, sizes, intervals = result.for_figure(k)
             figures = findings if is_above[i].any() else folded
             reference_sizes = {
                 label: reference.values[:, k]

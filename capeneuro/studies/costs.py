@@ -106,7 +106,7 @@ def _foretold(n_people: int, seconds: float, size: float) -> str:
 
 
 def _for_a_cluster(n_largest: int, seconds: float) -> str:
-    """Describe what a profile for SLURM should ask for, with as much again to spare.
+    """Describe what a profile for SLURM should ask for: twice what one job needs.
 
     Parameters
     ----------

@@ -63,6 +63,7 @@ class SitePeople:
         people: Mapping[str, Source],
         prepare: Callable[[str, Source], Prepared],
         title: str,
+        has_files: Callable[[str], bool] = lambda _: True,
     ) -> Iterator[tuple[str, np.ndarray, Any]]:
         """Prepare people, in their order and as they come: few are in memory at a time.
 
@@ -74,13 +75,16 @@ class SitePeople:
             Makes the features of a person, given the name and the value of ``people``.
         title
             Of the progress bar.
+        has_files
+            Whether the files that ``prepare`` writes of a person, by name, are there:
+            Snakemake removes what a job that failed has written.
 
         Yields
         ------
         tuple
             Name, features, and what else the site keeps.
         """
-        stored = {name for name in people if self._is_stored(name)}
+        stored = {n for n in people if self._is_stored(n) and has_files(n)}
         work = Parallel(self.threads, return_as="generator")
         compute = partial(self._compute, Path.cwd(), prepare)
         computed = work(

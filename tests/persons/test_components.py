@@ -83,4 +83,7 @@ def test_a_run_that_was_killed_goes_on_at_the_next_person(site, monkeypatch):
     first = written[0].stat().st_mtime_ns
     components.write_people(*about, compute_all)
     assert written[0].stat().st_mtime_ns == first
+    written[0].unlink()  # as Snakemake does when a job fails
+    components.write_people(*about, compute_all)
+    assert written[0].is_file()
     assert len(read(folder / "timecourses.tsv")) == 60 + 90
