@@ -16,11 +16,14 @@ class VolumeSource:
         The image, and the map's number in it, from 0.
     center
         Where its planes meet [mm], (3,); None: at the map's peak.
+    mask
+        The brain of a map that is 0 in places there; None: it is 0 outside alone.
     """
 
     path: Path
     index: int
     center: Sequence[float] | None = None
+    mask: Path | None = None
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,7 @@ def component_map(
     title: str,
     center: Sequence[float] | None = None,
     unit: str = "",
+    mask: Path | None = None,
 ) -> Figure:
     """Draw one map of a 4-D image in three planes, see :mod:`.slices`.
 
@@ -78,12 +79,14 @@ def component_map(
         Where the planes meet [mm], (3,); None: at the map's peak.
     unit
         Of the values, printed above the scale of colors.
+    mask
+        The brain of a map that is 0 in places there; None: it is 0 outside alone.
     """
     if is_cifti(path):
         return _parcel_map(path, index, title, unit)
     figure = plt.figure(figsize=(6.4, 2.5), layout="none")
     figure.suptitle(title, fontsize=10, x=0.01, ha="left")
-    seen = slices.draw(figure, path, index, (0.0, 0.0, 1.0, 0.9), center, unit)
+    seen = slices.draw(figure, path, index, (0.0, 0.0, 1.0, 0.9), center, unit, mask)
     figure.set_label(f"{title}: {seen}")
     return figure
 
@@ -94,10 +97,12 @@ def map_figure(
     title: str,
     center: Sequence[float] | None = None,
     unit: str = "",
+    mask: Path | None = None,
 ) -> figures.Figure:
     """One map as a figure of a page, see :func:`component_map`."""
-    volume = None if is_cifti(path) else figures.VolumeSource(path, index, center)
-    draw = partial(component_map, path, index, title, center, unit)
+    source = figures.VolumeSource(path, index, center, mask)
+    volume = None if is_cifti(path) else source
+    draw = partial(component_map, path, index, title, center, unit, mask)
     return figures.Figure(title, draw, volume)
 
 

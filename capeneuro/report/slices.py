@@ -37,11 +37,18 @@ class Volume:
 
     values: np.ndarray
     affine: np.ndarray
+    mask: np.ndarray | None = None
+    """Where the map could be, if it is 0 in places there; None: where it is not 0."""
+
+    @property
+    def is_inside(self) -> np.ndarray:
+        """Voxels that the map is of."""
+        return self.values != 0 if self.mask is None else self.mask
 
     @cached_property
     def box(self) -> np.ndarray:
-        """Bounding box of the voxels that are not 0 [mm], (3, 2)."""
-        is_inside, ends = self.values != 0, np.empty((2, 3))
+        """Bounding box of the voxels that the map is of [mm], (3, 2)."""
+        is_inside, ends = self.is_inside, np.empty((2, 3))
         for k, axes in enumerate([(1, 2), (0, 2), (0, 1)]):
             inside = np.flatnonzero(is_inside.any(axis=axes))
             first, last = (
@@ -62,10 +69,11 @@ class Volume:
         """Least magnitude that is drawn: the 95th percentile inside the mask.
 
         0 for a single slice, and for a map in which more than 5% of the voxels have the
-        largest magnitude, such as a map of few regions.
+        largest magnitude, such as a map of few regions; and for one with a mask, which
+        is 0 where there is nothing to show.
         """
         size = np.abs(self.values[self.values != 0])
-        if not size.size or self.values.shape[2] == 1:
+        if not size.size or self.values.shape[2] == 1 or self.mask is not None:
             return 0.0
         percentile = float(np.percentile(size, DRAWN))
         return percentile if percentile < self.largest else 0.0
@@ -86,16 +94,18 @@ def draw(
     rectangle: tuple[float, float, float, float],
     center: Sequence[float] | None = None,
     unit: str = "",
+    mask: Path | None = None,
 ) -> str:
     """Draw one map of a 4-D image into a rectangle of a figure; a description.
 
     The three planes meet at ``center`` [mm], or at the map's :func:`peak`; a single
     slice is one plane. Red is above 0 and outlined, blue below and outlined with
     dashes, so that they differ in a grey print. Magnitudes below
-    :meth:`Volume.threshold` are not drawn. ``unit`` names the scale of colors. All
-    planes are one image: an axis for each takes three times as long.
+    :meth:`Volume.threshold` are not drawn. ``unit`` names the scale of colors,
+    ``mask`` is the brain of a map that is 0 in places there. All planes are one image:
+    an axis for each takes three times as long.
     """
-    map_ = volume(path, index)
+    map_ = volume(path, index, mask)
     largest, threshold = map_.largest, map_.threshold
     below, is_brain = anatomy(map_)
     center = peak(map_) if center is None else np.asarray(center, float)
@@ -212,10 +222,12 @@ def _colored(
     return np.rint(255 * pixels).astype(np.uint8)
 
 
-def volume(path: Path, index: int) -> Volume:
-    """Open one map of a 4-D image."""
+def volume(path: Path, index: int, mask: Path | None = None) -> Volume:
+    """Open one map of a 4-D image, with the mask of a map that is 0 in places there."""
     image = open_image(path, 4)
-    return Volume(np.asarray(image.dataobj[..., index], np.float64), image.affine)
+    values = np.asarray(image.dataobj[..., index], np.float64)
+    inside = None if mask is None else np.asarray(open_image(mask, 3).dataobj) > 0
+    return Volume(values, image.affine, inside)
 
 
 def peak(volume: Volume) -> np.ndarray:
@@ -241,7 +253,7 @@ def anatomy(volume: Volume) -> tuple[Volume, bool]:
     decide.
     """
     template = _template()
-    inside = nib.affines.apply_affine(volume.affine, np.argwhere(volume.values != 0))
+    inside = nib.affines.apply_affine(volume.affine, np.argwhere(volume.is_inside))
     if len(inside) and volume.values.shape[2] > 1:
         in_brain = np.mean(template.values_at(inside) > 0)
         a, b = volume.box, template.box
@@ -249,7 +261,7 @@ def anatomy(volume: Volume) -> tuple[Volume, bool]:
         either = np.maximum(a[:, 1], b[:, 1]) - np.minimum(a[:, 0], b[:, 0])
         if in_brain > INSIDE and (common / either).min() > COMMON:
             return template, True
-    return Volume((volume.values != 0) * 0.85, volume.affine), False
+    return Volume(volume.is_inside * 0.85, volume.affine), False
 
 
 @cache

@@ -36,7 +36,8 @@ def viewer(figures: Iterable[Figure]) -> dict[str, Any]:
         Values are bytes: 128 is 0, 1 and 255 are the largest magnitude.
     """
     with_volume = [figure for figure in figures if figure.volume is not None]
-    volumes = [slices.volume(f.volume.path, f.volume.index) for f in with_volume]
+    sources = [figure.volume for figure in with_volume]
+    volumes = [slices.volume(v.path, v.index, v.mask) for v in sources]
     if not volumes or volumes[0].values.shape[2] == 1:
         return {}
     below, _ = slices.anatomy(volumes[0])

@@ -30,7 +30,7 @@ from capeneuro.studies import (
     contrast_people,
     network_results,
 )
-from capeneuro.studies.flow import MOST_FEATURES
+from capeneuro.studies.flow import MASK, MOST_FEATURES
 from capeneuro.studies.row_scores import OpenPeople, Reference
 from capeneuro.studies.rows import (
     Encoder,
@@ -411,7 +411,10 @@ class ContrastKind(RowStudyKind):
             if shape.mask is not None and is_above[i].any():
                 title = f"{name}: effects above the noise"
                 path = self.study.results / f"{ABOVE_NOISE}.nii.gz"
-                figures.append(plots.map_figure(path, k, title, unit="effect"))
+                brain = self.study.results / MASK
+                figures.append(
+                    plots.map_figure(path, k, title, unit="effect", mask=brain)
+                )
             if networks:
                 draw = partial(
                     plots.between_networks,
