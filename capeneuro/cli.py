@@ -47,6 +47,12 @@ def init(options: argparse.Namespace) -> None:
     folder = Path(options.folder)
     has_study = (folder / "config" / "config.yaml").exists()
     is_of_networks = options.kind == "networks"
+    is_apart = options.federation != "in-process"
+    if is_apart and (options.sources or has_study or options.data == "simulated"):
+        raise ConfigError(
+            "--federation: begins the study of a lead, who has no data and no study "
+            "file yet; leave --from and --data simulated out, and choose a new folder"
+        )
     if options.sources and has_study:
         raise ConfigError(
             f"--from: writes a study file, and {folder} has one; leave one out"
@@ -65,15 +71,12 @@ def init(options: argparse.Namespace) -> None:
             raise ConfigError(
                 f"--{key}: goes with --from and --kind contrast or networks"
             )
-    if options.sites < 2:
-        raise ConfigError(f"--sites: must be at least 2, got {options.sites}")
+    sites = _site_names(options.sites)
     is_simulated = options.data == "simulated" and not options.sources
-    if is_simulated and (has_study or options.kind != "components"):
-        reason = "has a study file" if has_study else f"is of kind {options.kind}"
+    if is_simulated and has_study:
         raise ConfigError(
-            f"--data simulated: makes people for a new study of components, and "
-            f"{folder} {reason}; `data` blocks of other kinds are in config/ of a "
-            "checkout"
+            f"--data simulated: makes people for a new study, and {folder} has a study "
+            "file; choose another folder"
         )
     for name in ("workflow", "config"):
         if (folder / name).exists() and not (has_study and name == "config"):
@@ -100,12 +103,13 @@ def init(options: argparse.Namespace) -> None:
             )
     elif not has_study:
         texts = scaffold.study_files(
-            [f"site-{i + 1}" for i in range(options.sites)],
+            sites,
             options.kind,
             scaffold.label(folder.resolve().name),
             data=options.data,
             people=options.people,
             volumes=options.volumes,
+            federation=options.federation,
         )
     for path, text in (texts | scaffold.workflow_files()).items():
         files.write_text(folder / path, text)
@@ -125,6 +129,12 @@ def init(options: argparse.Namespace) -> None:
     elif is_simulated:
         print(f"next: cd {folder}; capeneuro plan config/config.yaml")
         print("then: capeneuro run config/config.yaml  # makes the people first")
+    elif is_apart:
+        print(f"cd {folder}; fill in config/, then: capeneuro check config/config.yaml")
+        print(
+            "next: each site gets config/config.yaml, the public files that it names, "
+            "and its own draft in config/sites/, which it fills in and nobody else has"
+        )
     else:
         first = "" if has_study else "fill in config/, then: "
         print(f"cd {folder}; {first}capeneuro check config/config.yaml")
@@ -136,9 +146,40 @@ def init(options: argparse.Namespace) -> None:
             )
 
 
+def _site_names(given: list[str]) -> list[str]:
+    """Names of a new study's sites, from them or from their number."""
+    from capeneuro.config import scaffold
+
+    sites = given
+    if len(given) == 1 and given[0].isdigit():
+        sites = [f"site-{i + 1}" for i in range(int(given[0]))]
+    if odd := [site for site in sites if scaffold.label(site) != site]:
+        raise ConfigError(
+            f"--sites: must be a number, or names of letters, digits, - and _, got "
+            f"{odd[0]!r}"
+        )
+    if len({*sites}) < max(2, len(sites)):
+        raise ConfigError(
+            f"--sites: must be at least 2, each once, got {' '.join(given)}"
+        )
+    return sites
+
+
 def _init_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("folder", help="folder to write the study to")
-    command.add_argument("--sites", type=int, default=2, help="number of sites")
+    command.add_argument(
+        "--sites",
+        nargs="+",
+        default=["2"],
+        metavar="NAME",
+        help="number of sites, or their names",
+    )
+    command.add_argument(
+        "--federation",
+        choices=["in-process", "nvflare", "files"],
+        default="in-process",
+        help="where sites work: all here, over a network, or by files that are carried",
+    )
     command.add_argument(
         "--from",
         dest="sources",

@@ -7,6 +7,9 @@ Features are in a unit of their own, with bounds that next to nobody is beyond:
 * regression: uniform in [-1, 1], plus what a site differs by; the target is in the
   unit of the study's bounds (a number), or one of the two (groups);
 * network: unit variance within a group, bounds -4 and 4;
+* distribution: normal numbers of other means and deviations, bounds -4 and 4;
+* patterns: sums of patterns that hold a few features each, and noise of deviation 0.5,
+  bounds -6 and 6;
 * contrast: outcomes of deviation about 1, bounds -6 and 6, of which the first third
   differ between the groups of the first covariate by ``data.separation``; sites differ
   by ``data.site_offset``. Public tables of means and covariances go where the study
@@ -21,14 +24,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 from capeneuro.config.contrast import ContrastConfig
+from capeneuro.config.distribution import DistributionConfig
 from capeneuro.config.network import NetworkConfig
+from capeneuro.config.patterns import PatternsConfig
 from capeneuro.config.regression import RegressionConfig
 from capeneuro.config.rows import RowStudy, SimulatedRows
 from capeneuro.config.tensors import TensorConfig
 from capeneuro.studies import registry
 from capeneuro.studies.contrast_people import covariates_of
+from capeneuro.studies.distribution import QUANTILES
 from sim import contrasts, mixtures
 from sim.bids import write_tsv
 from sim.classes import two_classes
@@ -36,6 +43,7 @@ from sim.fmri import subject_labels
 from sim.rows import rows
 
 WIDEST = {"mixture": 2.0, "network": 4.0, "contrast": 6.0}
+WIDEST |= {"distribution": 4.0, "patterns": 6.0}
 
 Drawn = tuple[np.ndarray, np.ndarray | None]
 
@@ -45,7 +53,8 @@ def write_study(tables: dict[str, Path], study: RowStudy) -> None:
 
     The truth is in ``truth/`` beside the table of features: of a mixture or topics
     ``components.tsv`` (features by components) and ``weights.tsv``, of a regression
-    ``coefficients.tsv`` with the mean intercept of the sites; of a network nothing.
+    ``coefficients.tsv`` with the mean intercept of the sites; of a distribution
+    ``quantiles.tsv``, of patterns ``patterns.tsv``; of a network nothing.
 
     Parameters
     ----------
@@ -67,6 +76,8 @@ def write_study(tables: dict[str, Path], study: RowStudy) -> None:
         RegressionConfig: _regression,
         NetworkConfig: _groups,
         ContrastConfig: _outcomes,
+        DistributionConfig: _numbers,
+        PatternsConfig: _patterns,
     }
     names, bounds, sites, truth = makers[type(study)](study, study.data, model, rngs)
     labels = subject_labels([study.data.n_subjects] * len(tables))
@@ -194,3 +205,40 @@ def _outcomes(
     sites = [(one.Y, one.beside) for one in drawn]
     lines = _numbered(names, B.T)
     return names, WIDEST["contrast"], sites, [(["feature", *shown], lines)]
+
+
+def _numbers(
+    study: DistributionConfig,
+    made: SimulatedRows,
+    model: np.random.Generator,
+    own: list[np.random.Generator],
+) -> tuple[list[str], float, list[Drawn], list[Any]]:
+    D, N = made.n_features, made.n_subjects
+    means, deviations = model.uniform(-1, 1, D), model.uniform(0.5, 1, D)
+    sites = [
+        (means[:, None] + deviations[:, None] * rng.standard_normal((D, N)), None)
+        for rng in own
+    ]
+    names = _names("number", D)
+    laws = means[:, None], deviations[:, None]
+    lines = _numbered(names, stats.norm.ppf([*QUANTILES.values()], *laws))
+    return names, WIDEST["distribution"], sites, [(["feature", *QUANTILES], lines)]
+
+
+def _patterns(
+    study: PatternsConfig,
+    made: SimulatedRows,
+    model: np.random.Generator,
+    own: list[np.random.Generator],
+) -> tuple[list[str], float, list[Drawn], list[Any]]:
+    D, K, N = made.n_features, study.n_components, made.n_subjects
+    # Each feature is of one pattern: patterns are orthogonal.
+    A = np.where(np.arange(D)[:, None] % K == np.arange(K), 1.0, 0.0)
+    A *= model.uniform(0.5, 1.5, D)[:, None] * np.linspace(1.2, 0.8, K)
+    sites = [
+        (A @ rng.standard_normal((K, N)) + 0.5 * rng.standard_normal((D, N)), None)
+        for rng in own
+    ]
+    names, columns = _names("feature", D), [f"component_{k + 1}" for k in range(K)]
+    truth = (["feature", *columns], _numbered(names, A))
+    return names, WIDEST["patterns"], sites, [truth]

@@ -200,9 +200,10 @@ TABLE = [
     ("54d", "a folder that is not there", lambda: None,
      ("init", "new", "--from", "nowhere"), 2,
      ["--from: nowhere: is no folder; name one of a site"]),
-    ("54c", "people made for another kind", lambda: None,
+    ("54c", "people made for a study that is there",
+     lambda: command("init", "new"),
      ("init", "new", "--data", "simulated", "--kind", "fusion"), 2,
-     ["--data simulated: makes people for a new study of components, and new is of"]),
+     ["--data simulated: makes people for a new study, and new has a study"]),
 ]  # fmt: skip
 # Whole runs: who sees to them.
 WORKFLOW = "studies/test_workflow.py"

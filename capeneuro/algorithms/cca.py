@@ -113,6 +113,8 @@ class CanonicalDirections:
         Mean weight of a person, 1 where nobody was clipped. Who is clipped is far out
         in what the views share, too, so clipping makes correlations a little smaller:
         0.7 becomes 0.67 at a weight of 0.88 [docs/results-cca.md].
+    clip_weight_error
+        Standard error of that by noise.
     """
 
     __repr__ = brief
@@ -133,6 +135,7 @@ class CanonicalDirections:
     noise_deviation: float
     n_units: int
     clip_weight: float = 1.0
+    clip_weight_error: float = 0.0
 
 
 def stack(
@@ -318,6 +321,7 @@ def from_moment(
         means=(half.means.T + start).T,
         n_units=N,
         clip_weight=half.clip_weight,
+        clip_weight_error=half.clip_weight_error,
     )
 
 

@@ -112,6 +112,8 @@ class Contrasts:
         Of the noise in a coordinate of the release; 0 without privacy.
     clip_weight
         Mean weight of people, 1 where nobody was clipped.
+    clip_weight_error
+        Standard error of that by noise.
     n_units
         Public number N of people.
     degrees
@@ -141,6 +143,7 @@ class Contrasts:
     joint_p_values: np.ndarray
     noise_deviation: float
     clip_weight: float
+    clip_weight_error: float
     n_units: int
     degrees: int
     outcome_covariance_public: bool
@@ -1108,7 +1111,8 @@ class Fit:
         if (joined >= 0).all() and np.allclose(joined.sum(axis=1), 1):  # averages
             square = joined @ self.square
         noise += other_J @ self.square
-        of_weight = (tau / (SHARE * c * weight)) ** 2
+        weight_error = tau / (SHARE * c)
+        of_weight = (weight_error / weight) ** 2
         of_effect = own_J @ self.square + of_weight * square
         null_errors = np.sqrt(noise + sampling)
         if outcomes.has_covariance:
@@ -1148,6 +1152,7 @@ class Fit:
             joint_p_values=np.array(joint_p_values),
             noise_deviation=tau,
             clip_weight=weight,
+            clip_weight_error=weight_error,
             n_units=self.n_units,
             degrees=self.degrees,
             outcome_covariance_public=outcomes.has_covariance,

@@ -52,6 +52,8 @@ class Covariance:
         Public number N of people behind it.
     clip_weight
         Mean weight of a person, 1 where nobody was clipped.
+    clip_weight_error
+        Standard error of that by noise.
     """
 
     __repr__ = brief
@@ -63,6 +65,7 @@ class Covariance:
     noise_deviation: float
     n_units: int
     clip_weight: float
+    clip_weight_error: float = 0.0
 
 
 def with_constants(
@@ -186,4 +189,4 @@ def subtract_means(
         squares = tau**2 / (2 * CONSTANT**2) / shares
         matrix[np.diag_indices(D)] += squares.sum()
         tau = float(np.hypot(tau, np.sqrt(2 * np.sum(squares**2))))
-    return Covariance(matrix, mean, means, groups / N, tau, N, weight)
+    return Covariance(matrix, mean, means, groups / N, tau, N, weight, error)

@@ -54,6 +54,8 @@ class Patterns:
         Public number of people.
     clip_weight
         Mean weight of a person, 1 where nobody was clipped.
+    clip_weight_error
+        Standard error of that by noise.
     """
 
     patterns: np.ndarray
@@ -66,6 +68,7 @@ class Patterns:
     noise_deviation: float
     n_units: int
     clip_weight: float
+    clip_weight_error: float = 0.0
 
     __repr__ = brief
 
@@ -166,4 +169,5 @@ def from_covariance(
         noise_deviation=tau,
         n_units=released.n_units,
         clip_weight=released.clip_weight,
+        clip_weight_error=released.clip_weight_error,
     )

@@ -117,6 +117,8 @@ class LinearModel:
         to it. Infinite radii: none were.
     target_bounds
         Smallest and largest target, shape (2,).
+    clip_weight_error
+        Standard error of the mean weight by noise.
     """
 
     __repr__ = brief
@@ -139,6 +141,7 @@ class LinearModel:
     bounds: np.ndarray
     ball: np.ndarray
     target_bounds: np.ndarray
+    clip_weight_error: float = 0.0
 
     @property
     def errors(self) -> np.ndarray:
@@ -751,6 +754,7 @@ def from_covariance(
         bounds=np.full((D, 2), [-np.inf, np.inf]),
         ball=np.full((D, 2), [0.0, np.inf]),
         target_bounds=np.array([-np.inf, np.inf]),
+        clip_weight_error=released.clip_weight_error,
     )
 
 

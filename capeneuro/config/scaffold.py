@@ -16,8 +16,9 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from capeneuro.config.components import ComponentsConfig, Simulation
+from capeneuro.config.fusion import SimulatedViews
 from capeneuro.config.load import KINDS
-from capeneuro.config.rows import ColumnsOptions
+from capeneuro.config.rows import ColumnsOptions, SimulatedRows
 from capeneuro.config.sections import key_texts
 from capeneuro.config.site import SiteConfig
 
@@ -61,18 +62,6 @@ FILL_IN: dict[str, Any] = {
     },
     "contrast.primary": "patient",
 }
-# People whom the simulator makes: 900 bear the noise of a promise to a person in 212
-# cubes of 24 mm, whose root is the norm bound.
-SIMULATED: dict[str, Any] = {
-    "source": "simulated data, whose scale is known",
-    "data": Simulation,
-    "data.seed": 1,
-    "space.grid_size": 3,
-    "norm_bound": 14.6,
-    "score.truth": "data/truth/desc-truth_components.nii.gz",
-    "score.reference": True,
-}
-PEOPLE, VOLUMES = 900, 60
 # A study whose rows are of tables.
 OF_TABLES: dict[str, Any] = {
     "space": None,
@@ -80,6 +69,59 @@ OF_TABLES: dict[str, Any] = {
     "features.kind": "table",
     "features.features": "data/features.tsv",
 }
+# People whom the simulator makes, of every kind and of each; so many at all sites bear
+# the noise.
+MADE: dict[str, Any] = {
+    "source": "simulated data, whose scale is known",
+    "data.seed": 1,
+    "score.truth": "data/truth",
+    "score.reference": True,
+}
+MADE_ROWS = {**OF_TABLES, "data": SimulatedRows, "data.kind": "rows"}
+MADE_ROWS |= {"data.n_features": 10}
+CHANNELS = ["F3", "Fz", "F4", "C3", "Cz", "C4", "P3", "Pz", "P4"]
+SIMULATED: dict[str, dict[str, Any]] = {
+    "components": {  # the norm is the root of 212 cubes of 24 mm
+        "data": Simulation,
+        "data.n_volumes": 60,
+        "space.grid_size": 3,
+        "norm_bound": 14.6,
+        "score.truth": "data/truth/desc-truth_components.nii.gz",
+    },
+    "contrast": {
+        **MADE_ROWS,
+        "data.n_features": 28,
+        "data.separation": 0.4,
+        "contrast.covariance": "data/covariance.tsv",
+    },
+    "regression": MADE_ROWS,
+    "network": {
+        **MADE_ROWS,
+        "rows.norm_bound": 0.8,
+        "data.separation": 0.6,
+        "score.truth": None,
+    },
+    "tensors": {**MADE_ROWS, "rows.norm_bound": 0.85, "budget.epsilon": 4.0},
+    "distribution": MADE_ROWS,
+    "patterns": {**MADE_ROWS, "data.n_features": 20, "n_components": 3},
+    "fusion": {
+        "data": SimulatedViews,
+        "data.kind": "linked",
+        "space.grid_size": 5,
+        "fmri.norm_bound": 17.0,
+        "budget.epsilon": 4.0,
+        "eeg.events": ["Comment/target"],
+        "eeg.channels": CHANNELS,
+        "eeg.sampling_rate": 200.0,
+        "eeg.tmin": 0.05,
+        "eeg.tmax": 0.75,
+        "eeg.n_windows": 10,
+        "eeg.min_epochs": 8,
+        "eeg.norm_bound": 25.0,
+    },
+}
+PEOPLE = {"components": 900, "contrast": 1800, "regression": 4000, "network": 4000}
+PEOPLE |= {"tensors": 10000, "distribution": 2000, "patterns": 4000, "fusion": 1000}
 # What each key of a new study asks, by its block: one line beside it. Keys of these
 # stand in the file although they have a default.
 QUESTIONS = {
@@ -167,8 +209,8 @@ def study_files(
     sites, kind, name
         The sites' names, what is looked for, and the study's name.
     **of
-        ``data``, what the sites' data are; ``people`` and ``volumes`` as of
-        :func:`study_file`.
+        ``data``, what the sites' data are; ``people``, ``volumes`` and ``federation``
+        as of :func:`study_file`.
     """
     data = of.get("data", "private")
     texts = {f"config/sites/{site}.yaml": site_file(site, kind, data) for site in sites}
@@ -183,6 +225,7 @@ def study_file(
     data: str = "private",
     people: int | None = None,
     volumes: int | None = None,
+    federation: str = "in-process",
 ) -> str:
     """Text of a study file with the keys that it must decide.
 
@@ -191,29 +234,30 @@ def study_file(
     sites, kind, name
         The sites' names, what is looked for, and the study's name.
     data
-        What the sites' data are. Public ones need no noise; of `simulated` the study
-        of components makes them before it starts.
+        What the sites' data are. Public ones need no noise; a study of `simulated`
+        ones makes them before it starts.
     people, volumes
         At all sites together, and of each: of people who are made, else expected.
+    federation
+        Where the sites work.
     """
     values = {**FILL_IN, "sites": [f"config/sites/{site}.yaml" for site in sites]}
     values["study"] = name or values["study"]
+    values["federation"] = federation
+    if kind != "components":
+        values["n_components"] = 5
     if data == "simulated":
-        n = -(-(people or PEOPLE) // len(sites))
-        sizes = {"data.n_subjects": n, "data.n_volumes": volumes or VOLUMES}
-        return STUDY_HEAD + _describe(
-            ComponentsConfig, {**values, **SIMULATED, **sizes}, QUESTIONS
-        )
-    values |= {"expected.people": people, "expected.volumes": volumes}
+        values |= MADE | SIMULATED[kind]
+        values["data.n_subjects"] = -(-(people or PEOPLE[kind]) // len(sites))
+        if volumes:
+            values["data.n_volumes"] = volumes
+    else:
+        values |= {"expected.people": people, "expected.volumes": volumes}
+        if kind == "distribution":  # of numbers, and of no images
+            values |= OF_TABLES
     if data == "public":
         values["arm"] = "non-private"
-    if kind == "distribution":  # of numbers, and of no images
-        values |= OF_TABLES
-    if kind != "components":
-        return STUDY_HEAD + _describe(
-            KINDS[kind], {**values, "n_components": 5}, QUESTIONS
-        )
-    return STUDY_HEAD + _describe(ComponentsConfig, values, QUESTIONS)
+    return STUDY_HEAD + _describe(KINDS.get(kind, ComponentsConfig), values, QUESTIONS)
 
 
 def site_file(name: str, kind: str = "components", data: str = "private") -> str:
@@ -221,7 +265,9 @@ def site_file(name: str, kind: str = "components", data: str = "private") -> str
     values = {**FILL_IN, "mask": None, "name": name, "images": f"data/{name}"}
     values["eeg"] = f"data/{name}" if kind == "fusion" else None
     if data == "simulated":  # for some tries with other numbers
-        values["epsilon"] = 10.0
+        values["epsilon"] = 20.0
+        if SIMULATED[kind].get("data") is SimulatedRows:
+            values["images"] = f"data/{name}.tsv"
     questions = SITE_QUESTIONS
     if kind not in ("components", "fusion"):
         questions = {**SITE_QUESTIONS, **TABLE_QUESTION}
@@ -284,7 +330,7 @@ def _describe(
             continue
         unset = default is None or default is PydanticUndefined
         value = values.get(name) if unset else default
-        value = values.get(f"{within}{name}", value) if within else value
+        value = values.get(f"{within}{name}", value)
         is_own = field.is_required() or _plain(value) != _plain(default)
         is_kind = name == "kind"  # of a block of which there are several
         if is_own or is_kind or f"{within}{name}" in questions:
@@ -315,5 +361,5 @@ def _inner(annotation: Any, is_required: bool) -> type[BaseModel] | None:
 def _scalar(value: Any) -> str:
     if isinstance(value, str) and value == FILL_IN["delta"]:
         return value
-    text = yaml.safe_dump(value, default_flow_style=True)
+    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False)
     return text.removesuffix("\n").removesuffix("...").strip()

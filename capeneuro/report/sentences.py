@@ -322,9 +322,9 @@ def correlation_lines(directions: CanonicalDirections) -> list[str]:
     lines.append(f"{p} principal directions of fmri and {q} of eeg were kept")
     if directions.clip_weight < ALIKE:
         lines.append(
-            f"people count {directions.clip_weight:.2f} on average, because of "
-            "clipping: with equal weights correlations would be some hundredths "
-            "larger, which the intervals allow for, as for normal people"
+            f"{_as_counted(directions)}, because of clipping: with equal weights "
+            "correlations would be some hundredths larger, which the intervals allow "
+            "for, as for normal people"
         )
     return lines + _loose_bounds(directions)
 
@@ -439,19 +439,31 @@ def pattern_lines(patterns: Patterns) -> list[str]:
     above = int((spectrum[:K] > edge).sum())
     value, low, high = patterns.captured
     lines = [
-        f"{above} of {K} directions stand above noise alone",
-        f"they explain {value:.0%} ({low:.0%} to {high:.0%}) of the variance between "
-        "people"
+        f"along {above} of {K} directions people vary by more than noise alone would "
+        "show; a pattern counts as found where most of it is of the data",
+        f"the {K} together explain {value:.0%} ({low:.0%} to {high:.0%}) of the "
+        "variance between people"
         if value == value
-        else "the share of the variance between people that they explain is not "
+        else f"the share of the variance between people that the {K} explain is not "
         "estimable",
     ]
     if patterns.clip_weight < 0.95:
         lines.append(
-            f"people count {patterns.clip_weight:.2f} on average, because people far "
-            "from the mean are clipped"
+            f"{_as_counted(patterns)}, because people far from the mean are clipped"
         )
     return lines
+
+
+def _as_counted(
+    result: CanonicalDirections | Contrasts | LinearModel | Patterns,
+) -> str:
+    """How much people count, with its interval: noise alone may leave it below 1."""
+    weight, error = result.clip_weight, 1.96 * result.clip_weight_error
+    low, high = max(weight - error, 0), min(weight + error, 1)
+    text = f"people count {weight:.2f} on average"
+    if high - low < 0.005:
+        return text
+    return f"{text} (95% interval for noise {low:.2f} to {high:.2f})"
 
 
 def _percent(share: float) -> str:
@@ -486,11 +498,10 @@ def model_lines(model: LinearModel) -> list[str]:
         )
     if model.clip_weight < ALIKE:
         lines.append(
-            f"people count {model.clip_weight:.2f} on average, because people far from "
-            "the middle are clipped. With equal weights the explained share would "
-            "differ by some hundredths and slopes would be as much larger; intervals "
-            "do not include that. regression.clip: 1 gives equal weights, at twice the "
-            "noise"
+            f"{_as_counted(model)}, because people far from the middle are clipped. "
+            "With equal weights the explained share would differ by some hundredths "
+            "and slopes would be as much larger; intervals do not include that. "
+            "regression.clip: 1 gives equal weights, at twice the noise"
         )
     return lines
 
@@ -523,10 +534,9 @@ def contrast_lines(result: Contrasts) -> list[str]:
         )
     if result.clip_weight < ALIKE:
         lines.append(
-            f"people count {result.clip_weight:.2f} on average, because people with "
-            "unusual outcomes are clipped; effects and intervals are corrected for "
-            "that, on the assumption of normal outcomes with one covariance in all "
-            "groups"
+            f"{_as_counted(result)}, because people with unusual outcomes are clipped; "
+            "effects and intervals are corrected for that, on the assumption of normal "
+            "outcomes with one covariance in all groups"
             + ", but not for correlated outcomes, whose covariance is not public: "
             "effects that all of them share are understated, and their 95% intervals "
             "covered the truth in 80 to 90% of simulations"

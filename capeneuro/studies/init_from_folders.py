@@ -482,7 +482,7 @@ def site_text(folder: SiteFolder, kind: str) -> str:
     # A folder called 1 is a name, no number.
     name = yaml.safe_dump({"name": folder.name}).strip()
     return f"""\
-# One site's own file; it never leaves the site. All other keys: capeneuro init --sites.
+# This site's own file, which never leaves it; other keys: capeneuro explain --site.
 {name}
 # Its images, chosen by what file names say; see docs/derivatives.md. Who must not take
 # part stands here by name: without: ["03", "17"].
@@ -531,7 +531,7 @@ space:
         space = surface.space_text(design.mask, design.why_mask, design.features)
     return f"""\
 # A study of components (PCA, then ICA). Keys that need a decision; all others have
-# defaults, and `capeneuro init FOLDER --sites 2` shows every one.
+# defaults, which `capeneuro explain` lists.
 study: {name}
 sites: [{sites}]
 

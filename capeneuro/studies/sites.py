@@ -361,10 +361,18 @@ def check_ceilings(
     unmade = without_ledger(study, sites)
     if unmade and not on_paper:
         raise ConfigError(make_ledgers(unmade))
-    return {
-        name: _spent_before(study, name, site, name in unmade, beside)
-        for name, site in sites.items()
-    }
+    spent: dict[str, float] = {}
+    refusals: dict[str, BudgetExceeded] = {}
+    for name, site in sites.items():
+        try:
+            spent[name] = _spent_before(study, name, site, name in unmade, beside)
+        except BudgetExceeded as refusal:
+            refusals[name] = refusal
+    if refusals:
+        first, *others = refusals
+        line = f"\nrefused at {some(others)}, too, each by its own ceiling"
+        raise BudgetExceeded(f"{refusals[first]}{line if others else ''}")
+    return spent
 
 
 def paid_for(study: StudyConfig, name: str, site: SiteConfig) -> int:

@@ -14,6 +14,7 @@ from capeneuro.algorithms import forecast_components
 from capeneuro.config import components, explain, load, scaffold
 from capeneuro.config.site import SiteConfig
 from capeneuro.studies import decisions
+from sim.__main__ import main as make_data
 
 STUDY = scaffold.study_file(["a", "b", "c"])
 SITE = scaffold.site_file("a")
@@ -76,6 +77,42 @@ def test_simulated_people_are_made_and_planned_as_the_files_stand(
     assert content["pca"]["norm_bound"] == pytest.approx(n**0.5, rel=0.01)
     site = load.load_site("config/sites/site-1.yaml")
     assert site.data == "simulated" and site.epsilon >= 2 * content["budget"]["epsilon"]
+
+
+@pytest.mark.parametrize("kind", load.KINDS)
+def test_people_of_each_kind_are_made_and_forecast_as_the_files_stand(
+    kind, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    made = ("--kind", kind, "--data", "simulated", "--sites", "3")
+    assert cli.main(["init", ".", *made]) == 0
+    study = load.load_study("config/config.yaml")
+    n = -(-scaffold.PEOPLE[kind] // 3)
+    assert study.data.n_subjects == n and study.score.reference
+    if kind != "fusion":  # whose images and recordings take long
+        assert make_data(["config/config.yaml"]) == 0
+        assert len(Path("data/site-2.tsv").read_text().splitlines()) == 1 + n
+    capsys.readouterr()
+    # The noise is foretold not to drown the result.
+    assert cli.main(["plan", "config/config.yaml"]) == 0
+
+
+def test_a_lead_drafts_the_files_of_sites_that_it_has_no_data_of(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    lead = ("--kind", "contrast", "--federation", "files", "--people", "2000")
+    assert cli.main(["init", ".", *lead, "--sites", "north", "south"]) == 0
+    study = load.load_study("config/config.yaml")
+    assert study.federation == "files" and study.site_names == ("north", "south")
+    assert load.load_site("config/sites/south.yaml").name == "south"
+    for words, text in [
+        (["--sites", "a/b", "c"], "letters, digits, - and _, got 'a/b'"),
+        (["--sites", "a", "a"], "at least 2, each once, got a a"),
+        (["--federation", "files", "--data", "simulated"], "a lead, who has no data"),
+    ]:
+        assert cli.main(["init", "other", *words]) == 2
+        assert text in capsys.readouterr().err
 
 
 def test_public_people_need_no_noise(tmp_path, monkeypatch):
