@@ -8,7 +8,7 @@ Features are in a unit of their own, with bounds that next to nobody is beyond:
   unit of the study's bounds (a number), or one of the two (groups);
 * network: unit variance within a group, bounds -4 and 4;
 * distribution: normal numbers of other means and deviations, bounds -4 and 4;
-* patterns: sums of patterns that hold a few features each, and noise of deviation 0.5,
+* patterns: sums of patterns that hold some features each, and noise of deviation 0.5,
   bounds -6 and 6;
 * contrast: outcomes of deviation about 1, bounds -6 and 6, of which the first third
   differ between the groups of the first covariate by ``data.separation``; sites differ
@@ -232,9 +232,11 @@ def _patterns(
     own: list[np.random.Generator],
 ) -> tuple[list[str], float, list[Drawn], list[Any]]:
     D, K, N = made.n_features, study.n_components, made.n_subjects
-    # Each feature is of one pattern: patterns are orthogonal.
-    A = np.where(np.arange(D)[:, None] % K == np.arange(K), 1.0, 0.0)
-    A *= model.uniform(0.5, 1.5, D)[:, None] * np.linspace(1.2, 0.8, K)
+    # Half of the features are of no pattern, the others of one: so sparse ones are far
+    # from normal over features, and independence tells them apart.
+    A = np.where(np.arange(D)[:, None] % (2 * K) == np.arange(K), 1.0, 0.0)
+    A *= (model.choice([-1, 1], D) * model.uniform(1, 2, D))[:, None]
+    A *= np.linspace(1.2, 0.8, K)
     sites = [
         (A @ rng.standard_normal((K, N)) + 0.5 * rng.standard_normal((D, N)), None)
         for rng in own

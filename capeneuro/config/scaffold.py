@@ -103,7 +103,7 @@ SIMULATED: dict[str, dict[str, Any]] = {
     },
     "tensors": {**MADE_ROWS, "rows.norm_bound": 0.85, "budget.epsilon": 4.0},
     "distribution": MADE_ROWS,
-    "patterns": {**MADE_ROWS, "data.n_features": 20, "n_components": 3},
+    "patterns": {**MADE_ROWS, "data.n_features": 30, "n_components": 3},
     "fusion": {
         "data": SimulatedViews,
         "data.kind": "linked",
@@ -121,7 +121,7 @@ SIMULATED: dict[str, dict[str, Any]] = {
     },
 }
 PEOPLE = {"components": 900, "contrast": 1800, "regression": 4000, "network": 4000}
-PEOPLE |= {"tensors": 10000, "distribution": 2000, "patterns": 4000, "fusion": 1000}
+PEOPLE |= {"tensors": 10000, "distribution": 2000, "patterns": 6000, "fusion": 1000}
 # What each key of a new study asks, by its block: one line beside it. Keys of these
 # stand in the file although they have a default.
 QUESTIONS = {
