@@ -87,6 +87,8 @@ class Verdicts:
     intervals
         Estimate, lower and upper end of the 95% interval of each result's statement,
         (n, 3); NaN where it is not estimable. None: there are no intervals.
+    noun
+        What the results are, in the plural.
     """
 
     names: tuple[str, ...]
@@ -95,6 +97,7 @@ class Verdicts:
     labels: tuple[str, ...]
     measure: str
     intervals: np.ndarray | None = None
+    noun: str = "results"
 
     @property
     def from_prior(self) -> bool:
@@ -129,16 +132,20 @@ class Verdicts:
                 + ". Who takes part, and at which sites, changes some as well"
             )
         if n_above == 0:
-            return f"nothing stands above the noise: 0 of {n} can be told from it"
+            of_them = f"0 of {n} {self.noun} can be told from it"
+            return f"nothing stands above the noise: {of_them}"
         chance = f"; noise alone would lift any in {LEVEL:.0%} of studies at most"
-        return f"{n_above} of {n} stand above the noise" + chance
+        return f"{n_above} of {n} {self.noun} stand above the noise" + chance
 
 
-def _by_share(names: Sequence[str], share: np.ndarray, noun: str) -> Verdicts:
+def _by_share(
+    names: Sequence[str], share: np.ndarray, part: str, noun: str
+) -> Verdicts:
     labels = np.select([share >= HALF, share >= LITTLE], [ABOVE, UNTOLD], NOT_ABOVE)
-    measure = f"share of the {noun} that is of the data and not of the noise"
+    measure = f"share of the {part} that is of the data and not of the noise"
     levels = np.full(len(share), HALF)
-    return Verdicts(tuple(names), share, levels, tuple(labels.tolist()), measure)
+    labels = tuple(labels.tolist())
+    return Verdicts(tuple(names), share, levels, labels, measure, noun=noun)
 
 
 def of_components(
@@ -191,7 +198,7 @@ def of_components(
     loadings = V.T @ unmixing.mixing
     loadings = loadings / np.maximum(np.linalg.norm(loadings, axis=0), TINY)
     names = [f"component {i + 1}" for i in range(loadings.shape[1])]
-    verdicts = _by_share(names, shares @ loadings**2, "map")
+    verdicts = _by_share(names, shares @ loadings**2, "map", "components")
     mixed = {i for pair in inseparable(unmixing) for i in pair}
     apart = np.ones(loadings.shape[1], bool)
     if tau and ABOVE in verdicts.labels:
@@ -318,7 +325,8 @@ def of_pairs(directions: CanonicalDirections) -> Verdicts:
     )
     names = tuple(f"component {i + 1}" for i in range(len(r)))
     levels, labels = np.full(len(r), level), tuple(labels.tolist())
-    return Verdicts(names, r, levels, labels, "correlation", directions.variates)
+    intervals = directions.variates
+    return Verdicts(names, r, levels, labels, "correlation", intervals, "pairs")
 
 
 def of_groups(components: TensorComponents) -> Verdicts:
@@ -333,7 +341,7 @@ def of_groups(components: TensorComponents) -> Verdicts:
     K, tau = len(components.weights), components.noise_deviations[0]
     names = [f"component {i + 1}" for i in range(K)]
     share = reliabilities(components.spectrum, tau, K) @ components.loadings**2
-    verdicts = _by_share(names, share, "component")
+    verdicts = _by_share(names, share, "component", "components")
     reached = (
         components.eigenvalues < (SUPREMUM * K**0.5 + 1) * components.strength_noise
     )
@@ -354,7 +362,8 @@ def of_patterns(patterns: Patterns) -> Verdicts:
     K, tau = len(patterns.shares), patterns.noise_deviation
     names = [f"component {i + 1}" for i in range(K)]
     share = reliabilities(patterns.spectrum, tau, K, n_units=patterns.n_units)
-    verdicts = _by_share(names, share @ patterns.loadings**2, "pattern")
+    of_data = share @ patterns.loadings**2
+    verdicts = _by_share(names, of_data, "pattern", "patterns")
     is_turned = not np.allclose(np.abs(patterns.loadings), np.eye(K))
     if not (tau and is_turned and ABOVE in verdicts.labels):
         return verdicts
@@ -382,7 +391,8 @@ def of_coefficients(model: LinearModel, names: Sequence[str]) -> Verdicts:
     below = NOT_ABOVE if model.n_directions else UNTOLD
     labels = tuple(np.where(values > levels, ABOVE, below).tolist())
     measure = "size of a coefficient, or of all of them, over its error"
-    return Verdicts((TOGETHER, *names), values, levels, labels, measure)
+    noun = "tests (of all features together, and of each)"
+    return Verdicts((TOGETHER, *names), values, levels, labels, measure, noun=noun)
 
 
 def of_contrasts(
@@ -409,7 +419,8 @@ def of_contrasts(
     levels, labels = np.full(z.size, level), tuple(labels.tolist())
     effects = contrasts.effects[..., None], contrasts.intervals
     intervals = np.concatenate(effects, axis=-1)[tested].reshape(-1, 3)
-    return Verdicts(effect_names, z.ravel(), levels, labels, measure, intervals)
+    z = z.ravel()
+    return Verdicts(effect_names, z, levels, labels, measure, intervals, "effects")
 
 
 def of_answers(alone: np.ndarray, of_all: np.ndarray) -> np.ndarray:
@@ -451,4 +462,5 @@ def of_network(
         level = float(np.quantile(np.abs(null).max(axis=1), 1 - LEVEL))
     labels = tuple(np.where(slopes > level, ABOVE, NOT_ABOVE).tolist())
     levels = np.full(len(slopes), level)
-    return Verdicts(tuple(names), slopes, levels, labels, "importance")
+    names = tuple(names)
+    return Verdicts(names, slopes, levels, labels, "importance", noun="features")

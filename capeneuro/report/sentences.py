@@ -81,11 +81,11 @@ def found_line(study: StudyConfig, judged: Verdicts) -> str:
     if n_above == 0:
         return (
             "no noise was added; nothing stands above sampling alone: 0 of "
-            f"{n} can be distinguished from it"
+            f"{n} {judged.noun} can be distinguished from it"
         )
     return (
-        f"no noise was added; {n_above} of {n} stand above sampling alone, which puts "
-        f"any above it in {verdicts.LEVEL:.0%} of studies at most"
+        f"no noise was added; {n_above} of {n} {judged.noun} stand above sampling "
+        f"alone, which puts any above it in {verdicts.LEVEL:.0%} of studies at most"
     )
 
 

@@ -43,7 +43,7 @@ class DistributionKind(RowStudyKind):
     study: DistributionConfig
     result_type: ClassVar = Distribution
     stem: ClassVar = "group_desc-distribution_quantiles"
-    template: ClassVar = "rows.html.jinja"
+    template: ClassVar = "distribution.html.jinja"
     truth_files: ClassVar = ("quantiles.tsv",)
     most_features: ClassVar = 200
     caveat: ClassVar = (
@@ -167,7 +167,8 @@ class DistributionKind(RowStudyKind):
         labels = tuple(np.where(gaps > 0, ABOVE, NOT_ABOVE).tolist())
         measure = "gap between the intervals of the quartiles, over the feature's range"
         names = tuple(self.shape.names)
-        return Verdicts(names, gaps, np.zeros(len(gaps)), labels, measure)
+        levels = np.zeros(len(gaps))
+        return Verdicts(names, gaps, levels, labels, measure, noun="numbers")
 
     def figures(
         self,

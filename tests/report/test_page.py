@@ -271,7 +271,9 @@ def test_a_run_without_privacy_has_no_promise(results, record):
     assert "above noise" not in plain and "above the noise" not in plain
     assert "nothing was tested" in sentences.found_line(study, own.verdicts)
     # Verdicts that count sampling stay, and say what they are about.
-    assert "1 of 1 stand above sampling alone" in sentences.found_line(study, TOLD)
+    assert "1 of 1 results stand above sampling alone" in sentences.found_line(
+        study, TOLD
+    )
 
 
 def test_the_page_states_the_promise(results, record, finished):
