@@ -190,7 +190,7 @@ def test_a_key_is_explained_by_its_path_or_its_last_part(capsys):
 
 def test_several_keys_are_explained_at_once(capsys):
     for command in cli.commands():
-        if command.run is cli.explain:
+        if command.run.__name__ == "explain":
             names = command.example.split()
     assert len(names) > 1 and cli.main(["explain", *names, "epsilon"]) == 0
     text = capsys.readouterr().out
