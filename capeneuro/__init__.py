@@ -66,17 +66,23 @@ if TYPE_CHECKING:
     from capeneuro.notebook.loading import load as load
     from capeneuro.notebook.plot import plot as plot
     from capeneuro.notebook.sites import federate as federate
-    from capeneuro.notebook.verbs import canonical_directions as canonical_directions
-    from capeneuro.notebook.verbs import cross_validate as cross_validate
-    from capeneuro.notebook.verbs import distribution as distribution
-    from capeneuro.notebook.verbs import infomax as infomax
-    from capeneuro.notebook.verbs import linear_contrasts as linear_contrasts
-    from capeneuro.notebook.verbs import linear_model as linear_model
-    from capeneuro.notebook.verbs import mixture_components as mixture_components
-    from capeneuro.notebook.verbs import pattern_components as pattern_components
-    from capeneuro.notebook.verbs import principal_subspace as principal_subspace
-    from capeneuro.notebook.verbs import topic_components as topic_components
-    from capeneuro.notebook.verbs import train_network as train_network
+    from capeneuro.notebook.verbs.components import (
+        canonical_directions as canonical_directions,
+    )
+    from capeneuro.notebook.verbs.components import infomax as infomax
+    from capeneuro.notebook.verbs.components import (
+        pattern_components as pattern_components,
+    )
+    from capeneuro.notebook.verbs.components import (
+        principal_subspace as principal_subspace,
+    )
+    from capeneuro.notebook.verbs.contrasts import linear_contrasts as linear_contrasts
+    from capeneuro.notebook.verbs.distributions import distribution as distribution
+    from capeneuro.notebook.verbs.groups import mixture_components as mixture_components
+    from capeneuro.notebook.verbs.groups import topic_components as topic_components
+    from capeneuro.notebook.verbs.models import cross_validate as cross_validate
+    from capeneuro.notebook.verbs.models import linear_model as linear_model
+    from capeneuro.notebook.verbs.models import train_network as train_network
     from capeneuro.privacy.accounting import Budget as Budget
 
 __version__ = "0.1.0"
@@ -90,18 +96,18 @@ _HOMES = {
     "federate": "notebook.sites",
     "load": "notebook.loading",
     "plot": "notebook.plot",
-    "principal_subspace": "notebook.verbs",
-    "infomax": "notebook.verbs",
+    "principal_subspace": "notebook.verbs.components",
+    "infomax": "notebook.verbs.components",
     "spatial_components": "algorithms.ica",
-    "canonical_directions": "notebook.verbs",
-    "distribution": "notebook.verbs",
-    "pattern_components": "notebook.verbs",
-    "mixture_components": "notebook.verbs",
-    "topic_components": "notebook.verbs",
-    "linear_model": "notebook.verbs",
-    "cross_validate": "notebook.verbs",
-    "train_network": "notebook.verbs",
-    "linear_contrasts": "notebook.verbs",
+    "canonical_directions": "notebook.verbs.components",
+    "distribution": "notebook.verbs.distributions",
+    "pattern_components": "notebook.verbs.components",
+    "mixture_components": "notebook.verbs.groups",
+    "topic_components": "notebook.verbs.groups",
+    "linear_model": "notebook.verbs.models",
+    "cross_validate": "notebook.verbs.models",
+    "train_network": "notebook.verbs.models",
+    "linear_contrasts": "notebook.verbs.contrasts",
     "PrivateRegressor": "notebook.estimators",
     "PrivateClassifier": "notebook.estimators",
 }

@@ -1,7 +1,7 @@
 """Regression and classification over tables, as scikit-learn's estimators.
 
 ``fit(X, y, groups=site)``, ``predict``, ``score``, ``clone`` and ``get_params`` are
-scikit-learn's; what is fitted is the verb :func:`.verbs.linear_model`. Rows are people
+scikit-learn's; what is fitted is the verb :func:`.linear_model`. Rows are people
 here, as tables have them, and all are in this process: for trying out, teaching and
 simulation, and for one curator who holds several cohorts. A study across institutions
 is a study file, where no one sees another's table.
@@ -50,8 +50,8 @@ from capeneuro.algorithms.regression import LinearModel, Task
 from capeneuro.federation.ledger import Ledger
 from capeneuro.federation.requests import EXACT_ARMS, Arm, Kind
 from capeneuro.federation.rules import TABLE
-from capeneuro.notebook import verbs
 from capeneuro.notebook.sites import Sites
+from capeneuro.notebook.verbs import models
 from capeneuro.privacy import accounting, cape
 from capeneuro.privacy.accounting import Budget
 from capeneuro.privacy.queries import RANGE
@@ -97,7 +97,7 @@ class PrivateRegressor(RegressorMixin, BaseEstimator):
         See :func:`.regression.linear_model`; features are scaled to norms of at most 1.
     n_folds
         Folds of rows to cross-validate the model within the same promise, see
-        :func:`.verbs.cross_validate`: K leave ``model_`` sqrt(K) times the noise. None:
+        :func:`.cross_validate`: K leave ``model_`` sqrt(K) times the noise. None:
         no cross-validation.
     accept
         Why a model is wanted whose noise is predicted to exceed its signal; empty: the
@@ -330,7 +330,7 @@ def _fit(
     task: Task,
     target_bounds: Bounds,
 ) -> Any:
-    """Scale rows by their public bounds, and fit :func:`.verbs.linear_model`."""
+    """Scale rows by their public bounds, and fit :func:`.linear_model`."""
     D = X.shape[1]
     if self.bounds is None:
         raise ValueError(
@@ -371,10 +371,10 @@ def _fit(
     limits = np.stack([low, high], axis=1)
     vars(self).pop("cross_validation_", None)  # of an earlier fit
     if self.n_folds is None:
-        model = verbs.linear_model(sites, 1.0, target_bounds, **settings)
+        model = models.linear_model(sites, 1.0, target_bounds, **settings)
         model = model.in_unit(center, spread, bounds=limits)
     else:
-        validation = verbs.cross_validate(
+        validation = models.cross_validate(
             sites, 1.0, target_bounds, n_folds=self.n_folds, **settings
         )
         self.cross_validation_ = validation.in_unit(center, spread, bounds=limits)

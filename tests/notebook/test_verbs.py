@@ -15,7 +15,14 @@ from workflows import ROOT
 import capeneuro as cn
 from capeneuro.algorithms import metrics
 from capeneuro.federation.ledger import BudgetExceeded
-from capeneuro.notebook import estimators, verbs
+from capeneuro.notebook import estimators
+from capeneuro.notebook.verbs import (
+    components,
+    contrasts,
+    distributions,
+    groups,
+    models,
+)
 
 D, R, T = 12, 3, 30
 MAPS = np.kron(np.diag([1.0, 0.8, 0.6]), np.ones((D // R, 1)))
@@ -47,7 +54,11 @@ def test_five_lines_from_arrays_to_components(rng, arm):
             cn.infomax(sites, V)
 
 
-@pytest.mark.parametrize("module", [verbs, estimators], ids=["verbs", "estimators"])
+@pytest.mark.parametrize(
+    "module",
+    [components, groups, models, contrasts, distributions, estimators],
+    ids=lambda module: module.__name__.rpartition(".")[2],
+)
 def test_the_examples_of_docstrings_run(module):
     names = {"np": np, "cn": cn, "rng": np.random.default_rng(0)}
     names["promise"] = cn.Budget(2, 1e-5, unit="subject")
