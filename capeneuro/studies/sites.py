@@ -370,8 +370,8 @@ def check_ceilings(
             refusals[name] = refusal
     if refusals:
         first, *others = refusals
-        line = f"\nrefused at {some(others)}, too, each by its own ceiling"
-        raise BudgetExceeded(f"{refusals[first]}{line if others else ''}")
+        too = f"; refused at {some(others)}, too, by their own ceilings"
+        raise BudgetExceeded(f"{refusals[first]}{too if others else ''}")
     return spent
 
 
