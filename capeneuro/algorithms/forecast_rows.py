@@ -326,6 +326,8 @@ def predict_contrasts(
     strong = contrasts.predicted_contrasts(
         effects, outcomes, clip, tau, n_people, centers[0], STRONG
     )
+    # The others have more noise than the one with most weight.
+    ratios = np.mean(private.errors / exact.errors, axis=1)[~private.is_constant]
     main = {e.name for e in effects if e.weight == weights[k]}
     # With one constant: how sites differ would be drawn anew for each of the two.
     base = one_constant(effects)
@@ -339,6 +341,7 @@ def predict_contrasts(
     return {
         "standard error": error,
         "over that of all data": float(np.mean(private.errors[k] / exact.errors[k])),
+        "of other covariates": float(ratios.max()),
         "smallest effect seen": least,
         "with one more covariate": float(np.mean(after / before)),
         "with strong covariates": float(

@@ -16,7 +16,8 @@ def audit(options: argparse.Namespace) -> int:
     Two worlds differ in one unit; the real code runs in both. A lower bound on epsilon
     above the ledger's charge is a leak. Ends with status 1 if any row leaks. With
     `--study` one run of a prepared study on simulated people is attacked: a coin
-    decides which of two candidates each person is. The report shows the outcome.
+    decides which of two candidates each person is; `capeneuro report` then writes the
+    outcome into the report.
     """
     if options.study is not None:
         return _audit_study(options)

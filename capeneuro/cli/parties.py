@@ -185,8 +185,7 @@ def join(options: argparse.Namespace) -> None:
         joining.note_study_file(study, options.site, options.study)
         print(
             f"wrote {path} with institution, contact, kind of data, keys and number of "
-            "earlier releases; send it to the study's coordinator; nothing is signed "
-            "yet"
+            "earlier releases; send it to the study's coordinator; it approves no study"
         )
         if joining.is_prepared(study, options.site):
             print("it tells the number of people, too")

@@ -13,6 +13,9 @@ from capeneuro.config.errors import ConfigError, check_all, some
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import StudyConfig
 
+# Numbers that `simulate` takes.
+SIZES = ("people", "sites", "volumes", "seed")
+
 
 def init(options: argparse.Namespace) -> None:
     """Write a new study with the keys that must be decided, each with a line on it.
@@ -96,6 +99,12 @@ def init(options: argparse.Namespace) -> None:
         files.write_text(folder / path, text)
     if options.sources:
         # After all files are written: a reader such as `head` may end this process.
+        if options.data == "private":
+            decisions += [
+                "set epsilon in each file of config/sites: the site's ceiling of all "
+                "studies, some times budget.epsilon",
+                "say who answers for the study: capeneuro explain governance",
+            ]
         next_steps = [f"cd {folder}", *decisions, "capeneuro check config/config.yaml"]
         if options.data == "private":
             next_steps += [
@@ -108,8 +117,13 @@ def init(options: argparse.Namespace) -> None:
         print("\n".join([*summary, "\nnext, in this order:"]))
         print("\n".join(f"  {line}" for line in next_steps))
     elif is_simulated:
-        print(f"next: cd {folder}; capeneuro plan config/config.yaml")
-        print("then: capeneuro run config/config.yaml  # makes the people first")
+        # Tables say what is foretold of; images are known before they are made.
+        if options.kind in ("components", "fusion"):
+            print(f"next: cd {folder}; capeneuro plan config/config.yaml")
+            print("then: capeneuro run config/config.yaml  # makes the people first")
+        else:
+            print(f"next: cd {folder}; capeneuro run config/config.yaml")
+            print("it makes the people, says what may come out, and releases it")
     elif is_apart:
         print(f"cd {folder}; fill in config/, then: capeneuro check config/config.yaml")
         print(
@@ -241,6 +255,31 @@ def _explain_arguments(command: argparse.ArgumentParser) -> None:
     which.add_argument("--site", action="store_true", help="keys of site files")
 
 
+def simulate(options: argparse.Namespace) -> int:
+    """Write folders of simulated people at some sites, to begin studies of.
+
+    Grey-matter maps, 4-D runs with a template of networks, or tables of cortical
+    thickness; public files lie beside the sites' folders.
+    """
+    from capeneuro.studies import workflow
+
+    given = {name: getattr(options, name) for name in SIZES}
+    numbers = {name: n for name, n in given.items() if n is not None}
+    if "volumes" in numbers and options.maker != "networks":
+        raise ConfigError(f"--volumes: belongs to networks, got {options.maker}")
+    maker = options.maker.replace("-", "_")
+    return workflow.simulate(maker, Path(options.folder), **numbers)
+
+
+def _simulate_arguments(command: argparse.ArgumentParser) -> None:
+    makers = ("grey-matter", "networks", "thickness")
+    command.add_argument("maker", choices=makers, help="what people have")
+    command.add_argument("folder", help="folder to write to")
+    for name in SIZES:
+        what = "of the random numbers" if name == "seed" else f"number of {name}"
+        command.add_argument(f"--{name}", type=int, metavar="N", help=what)
+
+
 def doctor(_: argparse.Namespace) -> int:
     """Show versions and the state of this machine, without data, to ask for help.
 
@@ -352,6 +391,7 @@ def commands() -> Iterator[Command]:
     """Subcommands in the order of the help."""
     yield Command(init, _init_arguments, "my-study --sites 3")
     yield Command(explain, _explain_arguments, "budget.n_colluding contrast.primary")
+    yield Command(simulate, _simulate_arguments, "grey-matter people --sites 3")
     yield Command(doctor, _no_arguments, "> doctor.txt")
     yield Command(
         site_means, _site_means_arguments, f"{STUDY} --site site-1", "site-means"

@@ -18,6 +18,7 @@ from capeneuro.config.rows import WIDTHS, RowStudy, is_wide, limits
 from capeneuro.config.site import ImageTable, SiteConfig
 from capeneuro.data import beside, derivatives, eeg, measures, nifti, recordings
 from capeneuro.data.basis import Basis
+from capeneuro.data.door import check_file
 from capeneuro.data.inventory import Inventory, named, of_rows
 from capeneuro.data.labels import feature_names
 from capeneuro.data.people_tables import (
@@ -127,6 +128,9 @@ def open_rows(study: RowStudy) -> Shape:
     """
     options, mask, basis, courses = study.rows, None, None, None
     if options.features.kind == "table":
+        if study.data is not None:
+            made = "`capeneuro run` makes it, with the people"
+            check_file(options.features.features, made)
         names, bounds = _features(options.features.features, study.feature_columns)
     elif study.has_maps:
         mask, basis = _space(study)

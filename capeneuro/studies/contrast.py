@@ -69,7 +69,8 @@ class ContrastKind(RowStudyKind):
     template: ClassVar = "contrast.html.jinja"
     truth_files: ClassVar = ("effects.tsv",)
     caveat: ClassVar = (
-        "Of the primary effect, or of each where all are alike. Errors and effects are "
+        "Of the primary effect, or of each where all are alike; `of other covariates`, "
+        "the largest of their\nerrors over that of all data. Errors and effects are "
         "over the outcome's\ndeviation: 0.2 is small, 0.5 middling, 0.8 large. The "
         f"smallest effect is seen in {POWER:.0%} of studies, after\ncorrection for all "
         "outcomes and covariates. Fewer outcomes (their means over domains), a primary"

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from capeneuro.config import scaffold
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import StudyConfig
+from capeneuro.privacy import accounting
 
 
 def open_decisions(
@@ -21,9 +22,12 @@ def open_decisions(
         return
     is_private = any(site.data == "private" for site in sites.values())
     if study.aggregator is None:
+        S, n_colluding = len(study.sites), study.budget.n_colluding
+        at_none = accounting.coalition(S, n_colluding, independent=True)
+        gain = "takes less noise" if at_none < study.n_colluding else "promises more"
         yield (
             "aggregator: null, so it counts as a site more that may collude; "
-            "`independent` if it sits at no site, which takes less noise"
+            f"`independent` if it sits at no site, which {gain}"
         )
     if study.budget.n_colluding is None:
         yield f"budget.n_colluding: null, so the promise is against {study.adversary}"
@@ -34,11 +38,13 @@ def open_decisions(
     if is_lead and not any(vars(study.governance).values()):
         yield "governance: names nobody who answers for the study"
     for name, site in sites.items():
-        if site.data == "private" and site.epsilon <= study.promise_of(name).epsilon:
-            yield (
-                f"epsilon of {name}: {site.epsilon:g}, the ceiling of all studies, "
-                "leaves no second one"
-            )
+        promised = study.promise_of(name).epsilon
+        if site.data == "private" and site.epsilon <= promised:
+            what = "leaves no second one"
+            if site.epsilon < promised:
+                what = f"is below this one's {promised:g}: it will be refused"
+            ceiling = f"{site.epsilon:g}, the ceiling of all studies"
+            yield f"epsilon of {name}: {ceiling}, {what}"
     contrast = getattr(study, "contrast", None)
     if contrast is not None and contrast.covariance is None:
         yield (

@@ -57,8 +57,11 @@ def write_covariance(study: ContrastConfig, sites: Sites, out: Path) -> None:
         for name, mean, row in zip(shape.names, y.mean(axis=0), C, strict=True)
     )
     files.write_table(out, ["feature", "mean", *shape.names], rows)
+    deviations = np.sqrt(np.diag(C))
     print(
-        f"{out}: {len(shape.names)} outcomes of {len(y)} people at {len(sites)} sites"
+        f"{out}: {len(shape.names)} outcomes of {len(y)} people at {len(sites)} sites, "
+        f"from {y.min():.3g} to {y.max():.3g}; deviations within sites and groups "
+        f"{deviations.min():.2g} to {deviations.max():.2g}"
     )
 
 

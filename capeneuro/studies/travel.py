@@ -68,9 +68,11 @@ def forecast(study: StudyConfig, n_features: int) -> str:
 def visits(study: StudyConfig) -> str:
     """How often a file goes to each site and back, as a line."""
     n = sum(study.full_study.n_releases.values())
-    line = f"up to {n + 1} visits a site: its entry, and one for each of {n} releases"
+    line = f"up to {n + 1} visits a site: its entry, and one for each of {n} releases, "
+    line += "beside a last file that ends the study"
     if n == 1:
-        line = "two visits a site: its entry, then approval and answer in one"
+        line = "two visits a site: its entry, then approval and answer in one; a last "
+        line += "file ends the study"
     elif n > MANY:
         line += "; over a network they take seconds each"
         choices = {s.with_fewer_releases for s in study.full_study.members.values()}

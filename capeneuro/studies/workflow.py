@@ -131,6 +131,25 @@ def find_makers() -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join([*filter(None, folders), makers])
 
 
+def simulate(maker: str, folder: Path, **numbers: int) -> int:
+    """Write folders of simulated people, by one of the data makers; its exit status.
+
+    Parameters
+    ----------
+    maker
+        Its module, such as ``grey_matter``.
+    folder
+        Where the sites' folders go, and public files beside them.
+    **numbers
+        Options of the maker: ``people`` and ``sites``, ``seed``, ``volumes``.
+    """
+    find_makers()
+    command = [sys.executable, "-m", f"sim.{maker}", str(folder)]
+    for name, number in numbers.items():
+        command += [f"--{name}", str(number)]
+    return subprocess.run(command).returncode
+
+
 def made_data(study: StudyConfig, sites: Sites) -> list[str]:
     """Files that the data makers write last, if the study has its data made."""
     is_made = makes_data(study, sites)
