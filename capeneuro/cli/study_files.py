@@ -141,13 +141,13 @@ def init(options: argparse.Namespace) -> None:
             )
 
 
-def _site_names(given: list[str]) -> list[str]:
+def _site_names(words: list[str]) -> list[str]:
     """Names of a new study's sites, from them or from their number."""
     from capeneuro.config import scaffold
 
-    sites = given
-    if len(given) == 1 and given[0].isdigit():
-        sites = [f"site-{i + 1}" for i in range(int(given[0]))]
+    sites = words
+    if len(words) == 1 and words[0].isdigit():
+        sites = [f"site-{i + 1}" for i in range(int(words[0]))]
     if odd := [site for site in sites if scaffold.label(site) != site]:
         raise ConfigError(
             f"--sites: must be a number, or names of letters, digits, - and _, got "
@@ -155,7 +155,7 @@ def _site_names(given: list[str]) -> list[str]:
         )
     if len({*sites}) < max(2, len(sites)):
         raise ConfigError(
-            f"--sites: must be at least 2, each once, got {' '.join(given)}"
+            f"--sites: must be at least 2, each once, got {' '.join(words)}"
         )
     return sites
 
@@ -263,8 +263,8 @@ def simulate(options: argparse.Namespace) -> int:
     """
     from capeneuro.studies import workflow
 
-    given = {name: getattr(options, name) for name in SIZES}
-    numbers = {name: n for name, n in given.items() if n is not None}
+    sizes = {name: getattr(options, name) for name in SIZES}
+    numbers = {name: size for name, size in sizes.items() if size is not None}
     if "volumes" in numbers and options.maker != "networks":
         raise ConfigError(f"--volumes: belongs to networks, got {options.maker}")
     maker = options.maker.replace("-", "_")
@@ -276,8 +276,8 @@ def _simulate_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("maker", choices=makers, help="what people have")
     command.add_argument("folder", help="folder to write to")
     for name in SIZES:
-        what = "of the random numbers" if name == "seed" else f"number of {name}"
-        command.add_argument(f"--{name}", type=int, metavar="N", help=what)
+        text = "of the random numbers" if name == "seed" else f"number of {name}"
+        command.add_argument(f"--{name}", type=int, metavar="N", help=text)
 
 
 def doctor(_: argparse.Namespace) -> int:

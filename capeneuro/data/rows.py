@@ -129,8 +129,8 @@ def open_rows(study: RowStudy) -> Shape:
     options, mask, basis, courses = study.rows, None, None, None
     if options.features.kind == "table":
         if study.data is not None:
-            made = "`capeneuro run` makes it, with the people"
-            check_file(options.features.features, made)
+            remedy = "`capeneuro run` makes it, with the people"
+            check_file(options.features.features, remedy)
         names, bounds = _features(options.features.features, study.feature_columns)
     elif study.has_maps:
         mask, basis = _space(study)

@@ -40,11 +40,11 @@ def open_decisions(
     for name, site in sites.items():
         promised = study.promise_of(name).epsilon
         if site.data == "private" and site.epsilon <= promised:
-            what = "leaves no second one"
+            consequence = "leaves no second one"
             if site.epsilon < promised:
-                what = f"is below this one's {promised:g}: it will be refused"
+                consequence = f"is below this one's {promised:g}: it will be refused"
             ceiling = f"{site.epsilon:g}, the ceiling of all studies"
-            yield f"epsilon of {name}: {ceiling}, {what}"
+            yield f"epsilon of {name}: {ceiling}, {consequence}"
     contrast = getattr(study, "contrast", None)
     if contrast is not None and contrast.covariance is None:
         yield (

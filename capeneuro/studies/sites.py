@@ -369,9 +369,9 @@ def check_ceilings(
         except BudgetExceeded as refusal:
             refusals[name] = refusal
     if refusals:
-        first, *others = refusals
-        too = f"; refused at {some(others)}, too, by their own ceilings"
-        raise BudgetExceeded(f"{refusals[first]}{too if others else ''}")
+        first, *later_sites = refusals
+        too = f"; refused at {some(later_sites)}, too, by their own ceilings"
+        raise BudgetExceeded(f"{refusals[first]}{too if later_sites else ''}")
     return spent
 
 
