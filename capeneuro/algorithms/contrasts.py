@@ -153,7 +153,7 @@ class Contrasts:
     @property
     def width(self) -> float:
         """Standard errors that a 95% interval has to each side; of many people 1.96."""
-        return float(scipy.stats.t.isf(0.025, self.degrees))
+        return -float(scipy.special.stdtrit(self.degrees, 0.025))
 
     @property
     def intervals(self) -> np.ndarray:
@@ -202,7 +202,7 @@ class Contrasts:
     @property
     def p_values(self) -> np.ndarray:
         """Two-sided, of each effect alone, shape (p, d)."""
-        return 2 * scipy.stats.t.sf(self.strengths, self.degrees)
+        return 2 * scipy.special.stdtr(self.degrees, -self.strengths)
 
     def deviations_of(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Differences of people's outcomes from their predictions, standardized.
@@ -808,8 +808,8 @@ def minimum_detectable_effect(
     error: float, n_tests: int, level: float, power: float
 ) -> float:
     """Smallest effect that a test finds with this power, after Bonferroni."""
-    norm = scipy.stats.norm
-    return float(error * (norm.isf(level / 2 / n_tests) + norm.ppf(power)))
+    quantile = scipy.special.ndtri
+    return float(error * (quantile(power) - quantile(level / 2 / n_tests)))
 
 
 def from_release(
@@ -1059,7 +1059,7 @@ class Fit:
         if mean <= 0:  # a covariate that does not vary
             return 1.0
         scale = spread / max(mean, TINY)
-        return float(scipy.stats.chi2.sf(b @ b / scale, mean / scale))
+        return float(scipy.special.chdtrc(mean / scale, b @ b / scale))
 
     def combined(self, joined: np.ndarray, rows_of: Sequence[Effect]) -> Contrasts:
         """Combinations of coefficients in the units of outcomes.
@@ -1126,7 +1126,7 @@ class Fit:
             ]
         else:  # nothing is known of how they vary together [Bonferroni]
             z = np.max(np.abs(estimates) / above_rounding(null_errors), axis=1)
-            joint_p_values = np.minimum(1, 2 * d * scipy.stats.t.sf(z, self.degrees))
+            joint_p_values = np.minimum(1, 2 * d * scipy.special.stdtr(self.degrees, -z))
         # Collinear covariates are confounded, with or without noise.
         is_estimable = np.sqrt(own_J.max(axis=1)) < LARGEST_ERROR
         if not tau:

@@ -30,7 +30,7 @@ from capeneuro.algorithms.designs import Effect, Factor, scales
 
 LEVEL = 0.05
 # Of a one-sided test at that level, in standard errors.
-ONE_SIDED = float(scipy.stats.norm.isf(LEVEL))
+ONE_SIDED = float(-scipy.special.ndtri(LEVEL))
 NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 NAME, GROUP = r"[^\W\d][\w.]*", r"(?:\[[^\]]*\])?"
 RANDOM_SITES = re.compile(r"\(\s*1\s*\|\s*site\s*\)")

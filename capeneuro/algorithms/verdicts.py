@@ -411,7 +411,7 @@ def of_contrasts(
     """
     tested = np.flatnonzero(is_tested)
     z = contrasts.strengths[tested]
-    level = float(scipy.stats.t.isf(LEVEL / 2 / z.size, contrasts.degrees))
+    level = -float(scipy.special.stdtrit(contrasts.degrees, LEVEL / 2 / z.size))
     is_estimable = np.repeat(contrasts.is_estimable[tested], z.shape[1])
     labels = np.select([~is_estimable, z.ravel() > level], [UNTOLD, ABOVE], NOT_ABOVE)
     effect_names = tuple(name for k in tested for name in names[k])
