@@ -1126,7 +1126,9 @@ class Fit:
             ]
         else:  # nothing is known of how they vary together [Bonferroni]
             z = np.max(np.abs(estimates) / above_rounding(null_errors), axis=1)
-            joint_p_values = np.minimum(1, 2 * d * scipy.special.stdtr(self.degrees, -z))
+            joint_p_values = np.minimum(
+                1, 2 * d * scipy.special.stdtr(self.degrees, -z)
+            )
         # Collinear covariates are confounded, with or without noise.
         is_estimable = np.sqrt(own_J.max(axis=1)) < LARGEST_ERROR
         if not tau:

@@ -30,7 +30,7 @@ Network
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -39,6 +39,7 @@ from capeneuro.algorithms.confidence import SHARE
 from capeneuro.algorithms.covariance import CONSTANT
 from capeneuro.algorithms.designs import (
     Design,
+    Effect,
     number_effect,
     one_constant,
     with_weights,
@@ -307,28 +308,23 @@ def predict_contrasts(
     dict of str to float
         Of the effect with most weight, with :data:`RATIO`.
     """
-    tau = noise("linear_moments", clip**0.5 * contrasts.REACH, "contrast")
-    effects, centers = design.effects, [None, None]
+    tau, effects, centers = _released(noise, design, clip)
+    exact_centers = None
     if design.is_released:
-        deviations = noise("site_sums", 1.0, "means"), 0.0
-        centers = [contrasts.predicted_centers(effects, t) for t in deviations]
-        effects = design.with_centers(
-            centers[0].values, centers[0].sizes.tolist()
-        ).effects
-    private, exact = (
-        contrasts.predicted_contrasts(effects, outcomes, clip, t, n_people, of_sites)
-        for t, of_sites in zip((tau, 0.0), centers, strict=True)
+        exact_centers = contrasts.predicted_centers(design.effects, 0.0)
+    private = contrasts.predicted_contrasts(
+        effects, outcomes, clip, tau, n_people, centers
     )
-    weights = np.array([0.0 if e.is_constant else e.weight for e in effects])
-    k, n = int(np.argmax(weights)), int(np.sum(weights > 0))
-    error = float(np.mean(private.errors[k] / private.within_group_sd))
-    n_tests = n * len(outcomes.center)
+    exact = contrasts.predicted_contrasts(
+        effects, outcomes, clip, 0.0, n_people, exact_centers
+    )
+    k, error, least = _smallest_effect(private, effects)
     strong = contrasts.predicted_contrasts(
-        effects, outcomes, clip, tau, n_people, centers[0], STRONG
+        effects, outcomes, clip, tau, n_people, centers, STRONG
     )
     # The others have more noise than the one with most weight.
     ratios = np.mean(private.errors / exact.errors, axis=1)[~private.is_constant]
-    main = {e.name for e in effects if e.weight == weights[k]}
+    main = {e.name for e in effects if e.weight == effects[k].weight}
     # With one constant: how sites differ would be drawn anew for each of the two.
     base = one_constant(effects)
     before, after = (
@@ -337,7 +333,6 @@ def predict_contrasts(
         ).errors[k]
         for some in (base, [*base[:-1], number_effect("carried for later"), base[-1]])
     )
-    least = contrasts.minimum_detectable_effect(error, n_tests, LEVEL, POWER)
     return {
         "standard error": error,
         "over that of all data": float(np.mean(private.errors[k] / exact.errors[k])),
@@ -349,3 +344,47 @@ def predict_contrasts(
         ),
         RATIO: least / LARGE,
     }
+
+
+def predict_contrasts_ratio(
+    noise: Noise, n_people: int, design: Design, outcomes: Outcomes, clip: float
+) -> float:
+    """Predict :data:`RATIO` alone, in a fifth of the time of all predictions.
+
+    Parameters
+    ----------
+    noise, n_people, design, outcomes, clip
+        As in :func:`predict_contrasts`.
+    """
+    tau, effects, centers = _released(noise, design, clip)
+    private = contrasts.predicted_contrasts(
+        effects, outcomes, clip, tau, n_people, centers
+    )
+    *_, least = _smallest_effect(private, effects)
+    return least / LARGE
+
+
+def _released(
+    noise: Noise, design: Design, clip: float
+) -> tuple[float, tuple[Effect, ...], contrasts.Centers | None]:
+    """Noise of the moments, the effects in them, and means of sites if released."""
+    tau = noise("linear_moments", clip**0.5 * contrasts.REACH, "contrast")
+    if not design.is_released:
+        return tau, design.effects, None
+    centers = contrasts.predicted_centers(
+        design.effects, noise("site_sums", 1.0, "means")
+    )
+    design = design.with_centers(centers.values, centers.sizes.tolist())
+    return tau, design.effects, centers
+
+
+def _smallest_effect(
+    private: contrasts.Contrasts, effects: Sequence[Effect]
+) -> tuple[int, float, float]:
+    """Index of the effect with most weight, its error, and the smallest one seen."""
+    weights = np.array([0.0 if e.is_constant else e.weight for e in effects])
+    k = int(np.argmax(weights))
+    error = float(np.mean(private.errors[k] / private.within_group_sd))
+    n_tests = int(np.sum(weights > 0)) * private.effects.shape[1]
+    least = contrasts.minimum_detectable_effect(error, n_tests, LEVEL, POWER)
+    return k, error, least

@@ -10,7 +10,12 @@ import numpy as np
 from capeneuro.algorithms import contrasts
 from capeneuro.algorithms.contrasts import Contrasts
 from capeneuro.algorithms.designs import Design, Effect
-from capeneuro.algorithms.forecast_rows import FILL, POWER, predict_contrasts
+from capeneuro.algorithms.forecast_rows import (
+    FILL,
+    POWER,
+    predict_contrasts,
+    predict_contrasts_ratio,
+)
 from capeneuro.algorithms.outcomes import Outcomes
 from capeneuro.algorithms.verdicts import ABOVE, Verdicts, of_contrasts
 from capeneuro.config.contrast import ContrastConfig
@@ -514,6 +519,16 @@ class ContrastKind(RowStudyKind):
     def predict(self, noise: ReleaseNoise) -> dict[str, float]:
         """Predict errors of the primary effect, or of all alike, by heading."""
         return self._predicted_at(noise, 1.0)
+
+    def predict_ratio(self, noise: ReleaseNoise) -> float:
+        """Predict the noise over the signal alone, in a fifth of the time."""
+        return predict_contrasts_ratio(
+            noise.deviation,
+            noise.n_people,
+            self.design,
+            self._outcomes_of_size(noise.n_features),
+            self.study.contrast.clip,
+        )
 
     def assumption(self, is_open: bool) -> str:
         """Describe the assumed deviations of outcomes; empty: they are public.

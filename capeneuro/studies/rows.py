@@ -311,6 +311,10 @@ class RowStudyKind(StudyKind):
     def predict(self, noise: ReleaseNoise) -> dict[str, float]:
         """Predict the noise of the result, by heading, :data:`RATIO` among them."""
 
+    def predict_ratio(self, noise: ReleaseNoise) -> float:
+        """Predict :data:`RATIO` alone, before each release."""
+        return self.predict(noise)[RATIO]
+
     def assumption(self, is_open: bool) -> str:
         """Describe the forecast's assumption on people; empty: there is none.
 
@@ -439,11 +443,10 @@ class RowStudyKind(StudyKind):
             return S, n, D, over
 
         def predict(N: int, D: int, budget: Budget) -> dict[str, float]:
-            return self._predicted_once(budget, *sizes(N, D))
-
-        planned = predict(people, features, promise)
+            return self.predicted(budget, *sizes(N, D))
 
         def show(keep: bool) -> None:
+            planned = predict(people, features, promise)
             if places:
                 print(places)
             heads = (f"{head:>26}" for head in planned)
@@ -456,7 +459,7 @@ class RowStudyKind(StudyKind):
                 _print_prediction(name, prediction)
             print(f"\n{self.caveat}")
 
-        ratios = {"the result": planned[RATIO]}
+        ratios = {"the result": self._ratio_once(promise, *sizes(people, features))}
         remedy = "More people, a larger epsilon or fewer features"
         in_short = self.assumption(is_open)
         return Forecast(ratios, remedy, show, in_short=in_short, n_features=features)
@@ -509,12 +512,12 @@ class RowStudyKind(StudyKind):
         return ReleaseNoise(deviation, n_sites, n_people, n_features)
 
     @cached_property
-    def _predicted_once(self) -> Callable[..., dict[str, float]]:
-        """:meth:`predicted`, once for the same numbers.
+    def _ratio_once(self) -> Callable[..., float]:
+        """:meth:`predict_ratio`, once for the same numbers as :meth:`predicted` has.
 
-        Of many outcomes it takes seconds, and every release is preceded by it.
+        Of many outcomes it takes a second, and every release is preceded by it.
         """
-        return cache(self.predicted)
+        return cache(lambda *sizes: self.predict_ratio(self._release_noise(*sizes)))
 
     def assumed_fill(self, n_features: int) -> float:
         """Root mean square of a feature over the norm bound that a forecast assumes."""

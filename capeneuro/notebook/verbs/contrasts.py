@@ -8,7 +8,7 @@ import numpy as np
 from capeneuro.algorithms import contrasts
 from capeneuro.algorithms.contrasts import Contrasts
 from capeneuro.algorithms.designs import Covariate, Design
-from capeneuro.algorithms.forecast_rows import RATIO, predict_contrasts
+from capeneuro.algorithms.forecast_rows import predict_contrasts_ratio
 from capeneuro.algorithms.outcomes import Outcomes
 from capeneuro.config.study import MEANS_SHARE
 from capeneuro.notebook.sites import Sites
@@ -128,8 +128,8 @@ def linear_contrasts(
         return planning.noise_deviation(sites, shares[stage])(query, clip, stage)
 
     n_people = len(planning.release_size(sites).people)
-    forecast = predict_contrasts(noise, n_people, design, outcomes, clip)
-    planning.refuse_noise(sites, forecast[RATIO])
+    ratio = predict_contrasts_ratio(noise, n_people, design, outcomes, clip)
+    planning.refuse_noise(sites, ratio)
     first = sites.mechanism(1, shares["means"]) if design.is_released else None
     mechanism = sites.mechanism(1, shares["contrast"])
     return contrasts.centered_contrasts(
