@@ -868,7 +868,7 @@ def fitted(
     # Covariates are over their scales here, outcomes are T y.
     J, of_J = products(sums.zx, tau / (COVARIATES * c * weight), effects, off)
     apart = _sites_apart(sums, J, tau, effects, outcomes)
-    between = apart * outcomes.alike
+    between = apart * float(np.mean(outcomes.axes.scale**2))
     of_x, of_z = second_moments(J, effects, exact=not tau)
     A = np.linalg.pinv(J + _shrinkage_of_sites(J, tau / weight, between, effects))
     if not tau:
@@ -893,7 +893,7 @@ def fitted(
         estimates=np.zeros(0),
         square=np.zeros(0),
         scale=scale,
-        between=between,
+        apart=apart,
         back=back,
         variances=_Variances(
             noise=(back * back).sum(axis=1),
@@ -944,8 +944,8 @@ class Fit:
         Squares of effects less what is but noise, (p, d).
     scale
         Deviations of T y within groups, over the public ones, (d,).
-    between
-        Covariance of the differences of sites in T y, (d, d).
+    apart
+        Variance of sites' differences over that of outcomes.
     back
         From T y, as people count, back to outcomes, (d, d).
     variances
@@ -968,7 +968,7 @@ class Fit:
     estimates: np.ndarray
     square: np.ndarray
     scale: np.ndarray
-    between: Matrix
+    apart: float
     back: Matrix
     variances: "_Variances"
     tau: float
@@ -986,6 +986,11 @@ class Fit:
         """Covariance of T y within groups, as people count, (d, d)."""
         scale = scipy.sparse.diags_array(self.scale)
         return scale @ self.outcomes.along_axes(self.sums.public.variances) @ scale
+
+    @cached_property
+    def between(self) -> Matrix:
+        """Covariance of the differences of sites in T y, (d, d)."""
+        return self.apart * self.outcomes.alike
 
     def spread(self, joined: np.ndarray) -> "_Spread":
         """Variances of combinations of coefficients.
@@ -1052,7 +1057,8 @@ class Fit:
         """
         if not b.any():  # as in a forecast
             return 1.0
-        V = of_people * self.within + of_sites * self.between
+        V = of_people * self.within
+        V += of_sites * self.between
         V += (self.b * of_effects[:, None]).T @ self.b
         V[np.diag_indices_from(V)] += of_noise
         mean, spread = float(np.trace(V)), float(np.vdot(V, V))
@@ -1321,15 +1327,15 @@ def _sites_apart(
 
 
 def _shrinkage_of_sites(
-    J: np.ndarray, tau: float, between: np.ndarray, effects: Sequence[Effect]
+    J: np.ndarray, tau: float, v: float, effects: Sequence[Effect]
 ) -> np.ndarray:
     """Matrix that, added to J, shrinks constants of sites to their common mean.
 
-    By their noise against the variance of sites: the best guess of constants that vary
-    normally.
+    By their noise against the variance v of sites in T y: the best guess of constants
+    that vary normally.
     """
     constant, added = np.array([e.is_constant for e in effects]), np.zeros_like(J)
-    S, v = constant.sum(), between.trace() / between.shape[0]
+    S = constant.sum()
     if v > 0:
         likely = expected(effects, exact=False)[0][constant]
         J_s = np.maximum(np.diag(J)[constant], LEAST_WEIGHT * likely)

@@ -112,13 +112,24 @@ def covariance(
         numbers = table.loc[names, ["mean", *names]].to_numpy(float)
     except ValueError:
         numbers = np.full((len(names), len(names) + 1), np.nan)
-    mean, S = numbers[:, 0], numbers[:, 1:]
+    # A copy, as all numbers would be kept with a view.
+    mean, S = numbers[:, 0].copy(), numbers[:, 1:]
     fits = numbers.shape[0] == len(names) and (np.abs(numbers) <= LARGEST).all()
-    if fits and np.allclose(S, S.T) and (np.diag(S) > 0).all():
-        s = np.sqrt(np.diag(S))
-        if np.linalg.eigvalsh(S / np.outer(s, s))[0] >= LEAST:
-            return names, mean, (S + S.T) / 2
+    if fits and np.allclose(S, S.T) and (np.diag(S) > 0).all() and _is_positive(S):
+        return names, mean, (S + S.T) / 2
     raise ConfigError(
         f"{path}: must be a covariance of outcomes: finite, symmetric, positive; write "
         "it with all the outcomes of the study"
     )
+
+
+def _is_positive(S: np.ndarray) -> bool:
+    """Whether no eigenvalue of the correlations is below :data:`LEAST`."""
+    s = np.sqrt(np.diag(S))
+    R = S / np.outer(s, s)
+    R[np.diag_indices_from(R)] -= LEAST
+    try:
+        np.linalg.cholesky(R)  # a fifth of the time of eigenvalues
+    except np.linalg.LinAlgError:
+        return False
+    return True

@@ -12,6 +12,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -105,14 +106,14 @@ class Features(Mapping[str, np.ndarray]):
             raw = self._read(start, part.file_size)
             if subject not in self._sound and zlib.crc32(raw) != part.CRC:
                 raise self._damaged()
-            header = BytesIO(raw[:LARGEST_HEADER])
-            np.lib.format.read_magic(header)
-            shape, fortran, dtype = np.lib.format.read_array_header_1_0(header)
+            start = raw[:LARGEST_HEADER].tobytes()
+            header = start[: start.index(b"\n") + 1]
+            shape, fortran, dtype = _array_header(header)
         except (OSError, ValueError):
             raise self._damaged() from None
         self._sound.add(subject)
         order = "F" if fortran else "C"
-        return raw[header.tell() :].view(dtype).reshape(shape, order=order)
+        return raw[len(header) :].view(dtype).reshape(shape, order=order)
 
     def _read(self, start: int, size: int) -> np.ndarray:
         raw, position = np.empty(size, np.uint8), 0
@@ -136,6 +137,14 @@ class Features(Mapping[str, np.ndarray]):
 
     def __len__(self) -> int:
         return len(self.n_samples)
+
+
+@lru_cache
+def _array_header(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Shape, order and type of an array; of many people they are alike."""
+    text = BytesIO(header)
+    np.lib.format.read_magic(text)
+    return np.lib.format.read_array_header_1_0(text)
 
 
 def _unusable(path: Path, step: str) -> ConfigError:

@@ -4,7 +4,7 @@ import difflib
 import re
 import warnings
 from collections.abc import Iterable
-from io import StringIO
+from io import BytesIO
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -90,7 +90,8 @@ def open_table(path: Path, comment: str = "", **options: Any) -> Any:
         with warnings.catch_warnings():
             # Rows longer than the header would shift everybody's columns.
             warnings.simplefilter("error", pd.errors.ParserWarning)
-            content = StringIO("\n".join(text.lines))
+            # Of bytes: StringIO takes four for each letter.
+            content = BytesIO("\n".join(text.lines).encode())
             table = pd.read_csv(content, names=unique(text.header), **form, **options)
     except (ValueError, pd.errors.ParserWarning):
         raise ConfigError(f"{path}: not a table; give a .tsv or .csv file") from None
