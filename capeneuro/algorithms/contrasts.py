@@ -878,8 +878,8 @@ def fitted(
     explained = np.sum((of_x @ b) * b, axis=0) - np.trace(of_x @ A @ A.T) * tau**2
     most = (MOST_EXPLAINED if tau else 1.0) * sums.squares
     residual = sums.squares - np.clip(explained, 0, most)
-    of_y = outcomes.diagonal_along(public.variances)
-    scale, back = np.sqrt(residual / of_y), outcomes.back(public.effect_shares)
+    of_y, shares = outcomes.diagonal_along(public.variances), public.effect_shares
+    scale = outcomes.in_axes(np.sqrt(residual / of_y))
     fit = Fit(
         effects=effects,
         outcomes=outcomes,
@@ -894,17 +894,16 @@ def fitted(
         square=np.zeros(0),
         scale=scale,
         apart=apart,
-        back=back,
         variances=_Variances(
-            noise=(back * back).sum(axis=1),
-            within=outcomes.variances(back, scale, public.variances),
-            between=apart * _variances_of_alike(outcomes, public.effect_shares),
+            noise=_variances_of_alike(outcomes, outcomes.axes.scale * shares),
+            within=outcomes.variances(scale, public.variances, shares),
+            between=apart * _variances_of_alike(outcomes, shares),
         ),
         tau=tau,
         n_units=N,
         degrees=degrees,
     )
-    b, estimates = fit.b, fit.b @ fit.back.T
+    b, estimates = fit.b, outcomes.back(fit.b, shares)
     variances = fit.spread(np.eye(p))
     # Noise of J, and of the mean weight, grows with effects, less what is but noise:
     # with others' where a covariate has none, with its own else.
@@ -912,7 +911,7 @@ def fitted(
     # A clip takes more from large effects, and from all where the center is off.
     real = square.sum(axis=1) / np.maximum((estimates**2).sum(axis=1), TINY)
     lost = clip_bias(effects, outcomes, public, c if tau else np.inf, b, real)
-    b, estimates = b - lost, estimates - lost @ fit.back.T
+    b, estimates = b - lost, estimates - outcomes.back(lost, shares)
     constant = np.array([e.is_constant for e in effects])
     site = fit.variances.between
     if centers is None:
@@ -943,11 +942,10 @@ class Fit:
     square
         Squares of effects less what is but noise, (p, d).
     scale
-        Deviations of T y within groups, over the public ones, (d,).
+        Deviations of T y within groups, over the public ones, in the coordinates of the
+        axes of outcomes, (d, d).
     apart
         Variance of sites' differences over that of outcomes.
-    back
-        From T y, as people count, back to outcomes, (d, d).
     variances
         Of outcomes, by what moves them.
     tau, n_units, degrees
@@ -967,9 +965,8 @@ class Fit:
     b: np.ndarray
     estimates: np.ndarray
     square: np.ndarray
-    scale: np.ndarray
+    scale: Matrix
     apart: float
-    back: Matrix
     variances: "_Variances"
     tau: float
     n_units: int
@@ -982,15 +979,10 @@ class Fit:
         return np.array([e.is_constant for e in self.effects])
 
     @cached_property
-    def within(self) -> Matrix:
-        """Covariance of T y within groups, as people count, (d, d)."""
-        scale = scipy.sparse.diags_array(self.scale)
-        return scale @ self.outcomes.along_axes(self.sums.public.variances) @ scale
-
-    @cached_property
-    def between(self) -> Matrix:
-        """Covariance of the differences of sites in T y, (d, d)."""
-        return self.apart * self.outcomes.alike
+    def within(self) -> np.ndarray:
+        """Covariance of T y within groups, as people count, along the axes, (d, d)."""
+        half = self.scale * np.sqrt(np.maximum(self.sums.public.variances, 0))
+        return half @ half.T
 
     def spread(self, joined: np.ndarray) -> "_Spread":
         """Variances of combinations of coefficients.
@@ -1057,10 +1049,11 @@ class Fit:
         """
         if not b.any():  # as in a forecast
             return 1.0
+        # In the coordinates of the axes, which outcomes that vary alone have as well.
+        axes, along = self.outcomes.axes, self.b @ self.outcomes.axes.vectors
         V = of_people * self.within
-        V += of_sites * self.between
-        V += (self.b * of_effects[:, None]).T @ self.b
-        V[np.diag_indices_from(V)] += of_noise
+        V += (along * of_effects[:, None]).T @ along
+        V[np.diag_indices_from(V)] += of_noise + of_sites * self.apart * axes.scale**2
         mean, spread = float(np.trace(V)), float(np.vdot(V, V))
         if mean <= 0:  # a covariate that does not vary
             return 1.0
@@ -1145,9 +1138,7 @@ class Fit:
             is_estimable, confounded_names = _estimable_and_confounded(
                 self.of_x, effects, is_estimable
             )
-        unclipped = outcomes.variances(
-            outcomes.inverse, self.scale, sums.public.unclipped
-        )
+        unclipped = outcomes.variances(self.scale, sums.public.unclipped, 1.0)
         return Contrasts(
             names=np.array([e.name for e in rows_of]),
             is_constant=np.array([e.is_constant for e in rows_of]),

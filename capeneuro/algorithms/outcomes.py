@@ -90,26 +90,44 @@ class Outcomes:
     def diagonal_along(self, factors: np.ndarray) -> np.ndarray:
         """Diagonal of :meth:`along_axes`, (d,), without the matrix."""
         V = self.axes.vectors
-        return factors if V is None else np.square(V) @ factors
+        return factors if V is None else np.einsum("ij,ij,j->i", V, V, factors)
+
+    def in_axes(self, factors: np.ndarray) -> Matrix:
+        """Factors of each T y, (d,), as a matrix in the coordinates of the axes."""
+        V = self.axes.vectors
+        return scipy.sparse.diags_array(factors) if V is None else (V.T * factors) @ V
 
     def variances(
-        self, M: Matrix, scale: np.ndarray, along_axes: np.ndarray
+        self, scale: Matrix, along_axes: np.ndarray, effect_shares: np.ndarray | float
     ) -> np.ndarray:
-        """Variances of M T y where T y varies by so much along its axes.
+        """Variances of y, (d,), where T y varies by so much along its axes.
 
         Parameters
         ----------
-        M
-            Of m numbers, (m, d).
         scale
-            Factor of each T y, (d,).
+            Factors of T y, as :meth:`in_axes` makes them, (d, d).
         along_axes
             Variances along the axes before these factors, (d,).
+        effect_shares
+            As in :meth:`back`.
         """
-        V = self.axes.vectors
+        V, factors = self.axes.vectors, 1 / (self.axes.scale * effect_shares)
         if V is None:
-            return (M.diagonal() * scale) ** 2 * along_axes
-        return np.square((M * scale) @ V) @ along_axes
+            return (self.deviations * factors * scale.diagonal()) ** 2 * along_axes
+        M = (V * factors) @ scale
+        return self.deviations**2 * np.einsum("ij,ij,j->i", M, M, along_axes)
+
+    def back(self, b: np.ndarray, effect_shares: np.ndarray) -> np.ndarray:
+        """From T y back to y, where a clip has left these shares of effects, (d,).
+
+        Parameters
+        ----------
+        b
+            Effects on T y, (p, d).
+        """
+        V, factors = self.axes.vectors, 1 / (self.axes.scale * effect_shares)
+        b = b * factors if V is None else b @ V * factors @ V.T
+        return b * self.deviations
 
     @cached_property
     def transform(self) -> Matrix:
@@ -120,17 +138,8 @@ class Outcomes:
     @property
     def inverse(self) -> Matrix:
         """From T y back to y."""
-        return self.back(np.ones(len(self.center)))
-
-    def back(self, effect_shares: np.ndarray) -> Matrix:
-        """From T y back to y, where a clip has left these shares of effects, (d,)."""
-        T = self.along_axes(1 / (self.axes.scale * effect_shares))
+        T = self.along_axes(1 / self.axes.scale)
         return scipy.sparse.diags_array(self.deviations) @ T
-
-    @property
-    def alike(self) -> Matrix:
-        """Covariance of T y if outcomes varied on their own, (d, d)."""
-        return self.along_axes(self.axes.scale**2)
 
     def clipped(self, c: float, weight: float | None = None) -> "Clipped":
         """Mean weight, variances and lost effects of normal outcomes clipped to c.

@@ -95,7 +95,8 @@ def random_sites(moments: ReleasedMoments) -> RandomSites:
     fit, within = moments.fit(), moments.contrasts()
     is_constant, scale = moments.is_constant, scales(moments.effects)[:, None]
     p, weight = len(is_constant), fit.sums.clip_weight
-    moment = fit.sums.zy / weight @ fit.back.T  # in the unit of outcomes, (p, d)
+    # In the unit of outcomes, (p, d).
+    moment = fit.outcomes.back(fit.sums.zy / weight, fit.sums.public.effect_shares)
     lost = fit.A @ moment - fit.estimates  # by the clip
     # Constants unshrunk, and what noise and people make of them.
     variances = fit.variances._replace(between=0 * fit.variances.between)
