@@ -79,7 +79,7 @@ class Outcomes:
         return Axes(V, values, scale / np.sqrt(np.sum(scale**2 * values)))
 
     def along_axes(self, factors: np.ndarray) -> Matrix:
-        """Symmetric matrix of these factors, (d,), 0 or more, along principal axes."""
+        """Make the matrix of factors, (d,), 0 or more, along the principal axes."""
         V = self.axes.vectors
         if V is None:
             return scipy.sparse.diags_array(factors)

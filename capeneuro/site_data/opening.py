@@ -19,6 +19,9 @@ from capeneuro.site_data.terms import (
     stages_of,
 )
 
+# Releases for which people's samples are read anew, and not kept between them.
+FEW_RELEASES = 3
+
 
 def open_site(
     study: StudyConfig,
@@ -69,8 +72,8 @@ def open_site(
     if error := error or double_error(study, site, people.n_samples):
         raise ConfigError(f"site {name}: {error}")
     subjects: Mapping[str, np.ndarray] = people
-    if study.together > 1:
-        # One sample each is little: mapping all of them anew would be most of a round.
+    if study.together > 1 and sum(study.n_releases.values()) > FEW_RELEASES:
+        # One sample each is little: reading all of them anew would be most of a round.
         subjects = {label: np.array(x) for label, x in people.items()}
     return Site(
         name,
