@@ -979,7 +979,7 @@ class Fit:
         return np.array([e.is_constant for e in self.effects])
 
     @cached_property
-    def within(self) -> np.ndarray:
+    def within(self) -> Matrix:
         """Covariance of T y within groups, as people count, along the axes, (d, d)."""
         half = self.scale * np.sqrt(np.maximum(self.sums.public.variances, 0))
         return half @ half.T
@@ -1051,8 +1051,8 @@ class Fit:
             return 1.0
         # In the coordinates of the axes, which outcomes that vary alone have as well.
         axes, along = self.outcomes.axes, self.b @ self.outcomes.axes.vectors
-        V = of_people * self.within
-        V += (along * of_effects[:, None]).T @ along
+        V = (along * of_effects[:, None]).T @ along
+        V += of_people * self.within
         V[np.diag_indices_from(V)] += of_noise + of_sites * self.apart * axes.scale**2
         mean, spread = float(np.trace(V)), float(np.vdot(V, V))
         if mean <= 0:  # a covariate that does not vary

@@ -95,7 +95,10 @@ class Outcomes:
     def in_axes(self, factors: np.ndarray) -> Matrix:
         """Factors of each T y, (d,), as a matrix in the coordinates of the axes."""
         V = self.axes.vectors
-        return scipy.sparse.diags_array(factors) if V is None else (V.T * factors) @ V
+        # Where all are alike, as in a forecast, they are so in any coordinates.
+        if V is None or np.ptp(factors) <= 1e-13 * factors.max():
+            return scipy.sparse.diags_array(factors)
+        return (V.T * factors) @ V
 
     def variances(
         self, scale: Matrix, along_axes: np.ndarray, effect_shares: np.ndarray | float

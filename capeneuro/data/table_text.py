@@ -28,7 +28,6 @@ MINUS = "\u2212"
 UTF16 = b"\xff\xfe", b"\xfe\xff"
 # Lines that a separator is tried on.
 TRIED = 1000
-LINE_END = re.compile(r"\r\n|\r|\n")
 # What Excel writes before a table, and takes its separator from.
 EXCEL_LINE = re.compile(r"sep=(.)")
 
@@ -62,7 +61,7 @@ def read_table_text(path: Path, comment: str = "") -> TableText:
         If it is missing or no text, its separator is not sure, or a row has more cells
         than the header or a quote that does not end on its line.
     """
-    lines = LINE_END.split(decoded(path))
+    lines = lines_of(decoded(path))
     separator = ""
     if first := EXCEL_LINE.fullmatch(lines[0].strip('"')):
         separator, lines[0] = first[1], ""
@@ -113,6 +112,11 @@ def decoded(path: Path) -> str:
             f"{path}: not a table in UTF-8; save it as .tsv or .csv in UTF-8"
         )
     return text
+
+
+def lines_of(text: str) -> list[str]:
+    """Lines of a text of any system, at their line ends alone."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
 def _as_seen(text: str) -> str:

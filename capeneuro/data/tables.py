@@ -14,7 +14,7 @@ import numpy as np
 from capeneuro.config.errors import MOST_NAMES, ConfigError, repeated, some
 from capeneuro.config.site import SiteConfig
 from capeneuro.data.inventory import Inventory, people_in, search, take, walk
-from capeneuro.data.table_text import LINE_END, decoded, read_table_text, unique
+from capeneuro.data.table_text import decoded, lines_of, read_table_text, unique
 
 
 def maps_in_folder(site: SiteConfig, *, is_whole: bool = True) -> Inventory:
@@ -157,7 +157,7 @@ def check_columns(path: Path, table: Any, names: Iterable[str], remedy: str) -> 
 
 def column_names(path: Path) -> list[str]:
     """Names of a table's features."""
-    lines = LINE_END.split(decoded(path))
+    lines = lines_of(decoded(path))
     names = [name.strip() for name in lines if name.strip()]
     if not names or len(set(names)) < len(names):
         raise ConfigError(

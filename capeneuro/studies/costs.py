@@ -70,11 +70,12 @@ def lines(study: StudyConfig, sites: Sites) -> Iterator[str]:
         The study, or a stage of one, validated; its sites, whose data are here.
     """
     n_people, n_largest, seconds, size = 0, 0, 0.0, 0.0
+    kind = registry.of(study)  # its public tables are read once for all sites
     for name in sites:
         # One site is enough to see how long a person takes.
         trial = FirstPeople(n_tried=0 if seconds else TRIED)
         try:
-            registry.of(study).prepare(sites, name, trial)
+            kind.prepare(sites, name, trial)
         except ConfigError:  # which `prepare` will say, in its own words
             return
         n_here = int(trial.seen.get("people", [0])[0])
