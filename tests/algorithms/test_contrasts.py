@@ -17,7 +17,7 @@ from contrast_rows import (
     stacked,
 )
 
-from capeneuro.algorithms import contrasts, designs, verdicts
+from capeneuro.algorithms import contrasts, designs, forecast_rows, verdicts
 from capeneuro.algorithms.confidence import WIDTH
 from capeneuro.algorithms.outcomes import Outcomes
 from capeneuro.federation.mechanism import Release
@@ -328,3 +328,36 @@ def test_a_site_of_one_person_or_of_one_group_runs(rng, sizes, tau):
     assert found.names[0] == "group patient - control" and found.is_estimable.all()
     off = np.abs(found.effects[0, :-1] - 1) / found.errors[0, :-1]
     assert off.max() < 5 and np.isfinite(found.q_values).all()
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("alike", [True, False])
+def test_variances_of_outcomes_are_those_of_their_matrices(rng, known, alike):
+    S = correlations(D, rng) * 4
+    outcomes = Outcomes(np.zeros(D), S if known else np.diag(S))
+    factors = np.full(D, 1.3) if alike else rng.uniform(0.5, 2, D)
+    along, shares = rng.uniform(0.1, 1, (2, D))
+    V = outcomes.axes.vectors if known else np.eye(D)
+    back = np.diag(outcomes.deviations) @ V / (outcomes.axes.scale * shares) @ V.T
+    C = np.diag(factors) @ V * along @ V.T @ np.diag(factors)
+    scale, b = outcomes.in_axes(factors), rng.standard_normal((2, D))
+    found = outcomes.variances(scale, along, shares)
+    np.testing.assert_allclose(found, np.diag(back @ C @ back.T), rtol=1e-10)
+    np.testing.assert_allclose(outcomes.back(b, shares), b @ back.T, rtol=1e-9)
+
+
+@pytest.mark.parametrize("is_released", [True, False])
+def test_a_study_is_refused_by_what_is_foretold_of_it(rng, is_released):
+    covariates = (
+        designs.Covariate("patient", groups=(0, 1)),
+        designs.Covariate("age", mean=40, deviation=12),
+    )
+    design = designs.Design(covariates, ("a", "b"), is_released=is_released)
+    outcomes = Outcomes(np.zeros(D), correlations(D, rng))
+
+    def noise(query, clip, stage):
+        return 1e-3 * clip
+
+    numbers = noise, M, design, outcomes, 0.5
+    ratio = forecast_rows.predict_contrasts_ratio(*numbers)
+    assert ratio == forecast_rows.predict_contrasts(*numbers)[forecast_rows.RATIO]

@@ -53,10 +53,13 @@ def test_no_text_leaves_its_cell(tmp_path):
 
 
 def test_any_number_of_people_are_read_from_one_open_file(tmp_path, few_open_files):
-    people = {f"sub-{i}": np.full((3, 2), i, np.float32) for i in range(200)}
+    people = {f"sub-{i}": np.full((3, i % 5 + 1), i, "f4") for i in range(200)}
+    people["sub-0"] = np.asfortranarray(np.arange(6.0).reshape(3, 2))
     write_features(tmp_path / "x.npz", people.items())
     found = dict(Features(tmp_path / "x.npz").items())
-    assert all((found[who] == X).all() for who, X in people.items())
+    for who, X in people.items():
+        np.testing.assert_array_equal(found[who], X)
+        assert found[who].dtype == X.dtype
     assert not found["sub-0"].flags.writeable
 
 
