@@ -39,6 +39,7 @@ BLOCK = re.compile(
 )
 # What a page's folder has of the checkout, to be read and not written.
 LINKED = ("workflow", "sim", "benchmarks", "validation", "papers", "docs", "capeneuro")
+LINKED += ("packaging",)
 ELLIPSIS = "..."
 PARSER = cli.parser()
 
