@@ -158,7 +158,7 @@ rows:
   features:
     kind: maps
     # Least and largest value of each outcome. Narrower ones, that public people of the
-    # same maps have, leave less noise.
+    # same maps have, leave less noise where there is no public covariance.
     bounds: {bounds}"""
     return Outcomes(sites, covariates, text, lines, line, decisions)
 
