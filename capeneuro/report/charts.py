@@ -5,7 +5,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from capeneuro.algorithms.charts import CENTILES, Chart
-from capeneuro.report.plots import ACCENT, COLORS, INK, short
+from capeneuro.report.plots import ACCENT, COLORS, INK, short_names
 
 WIDTH, HEIGHT = 3.1, 2.7
 
@@ -57,7 +57,7 @@ def centiles(
         axis.set_xlabel(chart.number)
         axis.set_xlim(at[0], at[-1] + 0.06 * (at[-1] - at[0]))
         axis.set_title(name, fontsize=9)
-    panels[0, 0].set_ylabel(short(outcome))
+    panels[0, 0].set_ylabel(*short_names([outcome]))
     courses = "; ".join(
         f"{name or 'everybody'}: mean {mean[0]:.3g} at {at[0]:g}, "
         f"{mean[-1]:.3g} at {at[-1]:g}"

@@ -3,6 +3,7 @@
 A figure's label describes it, for readers who cannot see it.
 """
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -118,7 +119,8 @@ def _parcel_map(path: Path, index: int, title: str, unit: str) -> Figure:
     axis.axhline(0, color=INK, lw=0.5)
     axis.set_xlabel("parcel, in the order of the parcellation")
     axis.set_ylabel(unit)
-    listed = "\n".join(f"{values[k]:.2g}  {short(names[k])}" for k in order[:5])
+    largest = zip(order, short_names([names[k] for k in order[:5]]), strict=False)
+    listed = "\n".join(f"{values[k]:.2g}  {name}" for k, name in largest)
     axis.text(1.02, 0.98, listed, transform=axis.transAxes, va="top", fontsize=8)
     figure.set_label(f"{title}: largest {largest_in_words(names, values)}")
     return figure
@@ -161,7 +163,7 @@ def connectivity(correlation: np.ndarray, names: Sequence[str] = ()) -> Figure:
     if any(names):
         axis, ticks = figure.axes[0], _component_ticks(len(off_diagonal))
         labels = [f"{names[t]} {t + 1}".strip() for t in ticks]
-        axis.set_yticks(ticks, [short(name) for name in labels])
+        axis.set_yticks(ticks, short_names(labels))
         figure.set_figwidth(5.6)
     return figure
 
@@ -213,7 +215,7 @@ def between_networks(
         figure.set_figwidth(6.4)  # as high as it is wide
     small = {"fontsize": 6 if R > 12 else None}
     turned = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
-    tick_names = [short(names[k]) for k in ticks]
+    tick_names = short_names([names[k] for k in ticks])
     axis.set_xticks(ticks, tick_names, **turned, **small)
     axis.set_yticks(ticks, tick_names, **small)
     if families:
@@ -277,6 +279,7 @@ def connectogram(
         curve = (1 - steps) ** 2 * ends[0] + steps**2 * ends[1]
         color = colors(0.5 + 0.5 * values[a, b] / largest)
         axis.plot(*curve.T, color=color, lw=2.0)
+    shortened = short_names(names)
     for k, angle in angle_of.items():
         color = COLORS[blocks.index(families[k]) % len(COLORS)]
         place = np.array([np.cos(angle), np.sin(angle)])
@@ -284,7 +287,7 @@ def connectogram(
         is_left = place[0] < 0
         axis.text(
             *(1.06 * place),
-            short(names[k]),
+            shortened[k],
             rotation=np.degrees(angle) + 180 * is_left,
             rotation_mode="anchor",
             ha="right" if is_left else "left",
@@ -509,6 +512,10 @@ def quality_against_epsilon(
 # Features that a picture names, and letters of a name.
 MOST_NAMED = 15
 MOST_LETTERS = 34
+# Name of a feature of images: number, region, coordinates (:mod:`.labels`).
+IN_REGION = re.compile(
+    r"(?:voxels|grid|atlas|template) \d+ ([^(].*?)( \(-?\d+ -?\d+ -?\d+\))?"
+)
 
 
 def row_norms(norms: np.ndarray, bound: float, quantity: str, limit: str) -> Figure:
@@ -597,7 +604,7 @@ def effects(
     if references:
         _marks(axis, references, lambda values_of: (values_of[order], rows_at))
     axis.axvline(0, color=INK, lw=0.5)
-    axis.set_yticks(rows_at, [short(names[i]) for i in order])
+    axis.set_yticks(rows_at, short_names([names[i] for i in order]))
     axis.tick_params(axis="y", labelsize=7.5)
     axis.set_ylim(-0.8, len(order) - 0.2)
     axis.xaxis.set_major_locator(MaxNLocator(5))
@@ -628,10 +635,25 @@ def _marks(axis, references: Mapping[str, np.ndarray], place) -> None:
         axis.legend(frameon=False, ncols=2, **legend_place)
 
 
-def short(name: str, letters: int = MOST_LETTERS) -> str:
-    """Shorten a name to fit beside its bar; parcels differ in beginning and end."""
+def short_names(names: Sequence[str], letters: int = MOST_LETTERS) -> list[str]:
+    """Shorten names of a picture's rows to fit beside their bars.
+
+    If a name is too long, names of features of images lose their number, and their
+    coordinates if regions differ. What is too long then is cut in the middle, since
+    parcels differ in beginning and end.
+    """
+    if max(map(len, names), default=0) > letters:
+        parts = [IN_REGION.fullmatch(name) for name in names]
+        regions = [p[1] if p else n for p, n in zip(parts, names, strict=True)]
+        placed = [
+            p[1] + (p[2] or "") if p else n for p, n in zip(parts, names, strict=True)
+        ]
+        names = regions if len(set(regions)) == len(set(names)) else placed
     half = letters // 2
-    return name if len(name) <= letters else f"{name[:half]}\u2026{name[-half:]}"
+    return [
+        name if len(name) <= letters else f"{name[:half]}\u2026{name[-half:]}"
+        for name in names
+    ]
 
 
 def view_norms(norms: np.ndarray) -> Figure:

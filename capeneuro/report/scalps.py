@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from capeneuro.report import slices
-from capeneuro.report.plots import ACCENT, COLORS, INK, largest_in_words, short
+from capeneuro.report.plots import ACCENT, COLORS, INK, largest_in_words, short_names
 
 # Loadings that a picture names, and letters of a name.
 MOST_BARS = 10
@@ -162,9 +162,8 @@ def _loadings(axis: Axes, names: Sequence[str], values: np.ndarray) -> str:
     order = np.argsort(-np.abs(values))[:MOST_BARS][::-1]
     colors = [COLORS[0] if values[i] < 0 else ACCENT for i in order]
     axis.barh(np.arange(len(order)), values[order], color=colors)
-    axis.set_yticks(
-        np.arange(len(order)), [short(names[i], MOST_LOADING_LETTERS) for i in order]
-    )
+    row_names = short_names([names[i] for i in order], MOST_LOADING_LETTERS)
+    axis.set_yticks(np.arange(len(order)), row_names)
     axis.axvline(0, color=INK, lw=0.5)
     axis.tick_params(axis="y", labelsize=7)
     axis.set_xlabel("per unit deviation")

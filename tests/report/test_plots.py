@@ -109,6 +109,18 @@ def test_component_map_of_a_small_image(tmp_path, rng):
     assert figure.get_suptitle() == "component 2"
 
 
+def test_regions_are_named_in_full_where_numbers_would_cut_them():
+    regions = "left frontal", "right medial temporal gyrus", "left insula"
+    names = [f"atlas {k} {region} (22 -18 {k})" for k, region in enumerate(regions, 9)]
+    assert plots.short_names(names[::2]) == names[::2]  # nothing would be cut
+    nowhere = "grid 27 (-4 -58 32)"
+    assert plots.short_names([*names, nowhere]) == [*regions, nowhere]
+    alike = names[1], names[1].replace("22", "24")  # as cubes of a region are
+    assert plots.short_names(alike) == [
+        f"right medial temp\u2026gyrus ({x} -18 10)" for x in (22, 24)
+    ]
+
+
 def test_changes_tell_which_maps_private_data_changed():
     figure = plots.changes(np.array([0.9, 0.4, -0.1]), np.array([False, True, True]))
     bars = {bar.get_x() + 0.35: bar for bar in figure.axes[0].patches}
