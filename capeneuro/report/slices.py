@@ -25,8 +25,8 @@ POINTS = 560
 # Axes that a plane shows, by the axis that it cuts.
 SHOWN = {1: (0, 2), 0: (1, 2), 2: (0, 1)}
 ENDS = {0: ("L", "R"), 1: ("P", "A"), 2: ("I", "S")}
-# Of the largest magnitude: thresholds below it are printed as one.
-CLOSE = 0.12
+# Least distance of two numbers beside the scale of colors, over the largest magnitude.
+APART = 0.24
 MAP_COLORS = "RdBu_r"
 CORNERS = [(i, j, k) for i in (0, 1) for j in (0, 1) for k in (0, 1)]
 
@@ -189,9 +189,9 @@ def _scale(
     extent = (wide, 1.02 * wide, 0.15 * high, 0.85 * high)
     axis.imshow(pixels, extent=extent, origin="lower", aspect="equal")
     ticks = {value: f"{value:.2g}" for value in (-largest, largest)}
-    if threshold < CLOSE * largest:  # two numbers would touch
+    if 2 * threshold < APART * largest:  # both would touch: one stands for them
         ticks[0.0] = f"\u00b1{threshold:.2g}" if threshold else "0"
-    else:
+    elif threshold <= (1 - APART) * largest:  # nor does it touch the ends
         ticks |= {value: f"{value:.2g}" for value in (-threshold, threshold)}
     for value, text in ticks.items():
         y = (0.5 + 0.35 * value / (largest or 1.0)) * high

@@ -107,6 +107,13 @@ def test_component_map_of_a_small_image(tmp_path, rng):
     nib.save(nib.Nifti1Image(maps, np.diag([12.0, 12, 12, 1])), path)
     figure = plots.component_map(path, 1, "component 2")
     assert figure.get_suptitle() == "component 2"
+    for threshold, seen in ((0.02, "\u00b10.02"), (0.5, "-0.5 0.5"), (0.95, "")):
+        maps[...] = threshold / 2
+        maps[3, 2:], maps[3, 3, 3] = threshold, 1.0
+        nib.save(nib.Nifti1Image(maps, np.diag([12.0, 12, 12, 1])), path)
+        texts = [t.get_text() for t in plots.component_map(path, 1, "").axes[0].texts]
+        beside = texts[texts.index("1") + 1 : -1]  # after those of the ends
+        assert " ".join(beside) == seen
 
 
 def test_regions_are_named_in_full_where_numbers_would_cut_them():
