@@ -438,7 +438,8 @@ def table_of(path: Path, columns: Mapping[str, str]) -> Table:
     """Read a table of results: the explained columns, or without any all columns.
 
     Rows above the noise come first, and effects, which have a p-value, by that: the
-    strongest first. Columns ``low`` and ``high`` become one.
+    strongest first. Constants, which have no verdict, are left out of these. Columns
+    ``low`` and ``high`` become one.
     """
     head, *rows = (line.split("\t") for line in path.read_text().splitlines())
     columns, most = columns or dict.fromkeys(head, ""), MOST_ROWS
@@ -447,14 +448,8 @@ def table_of(path: Path, columns: Mapping[str, str]) -> Table:
         rows = sorted(rows, key=lambda row: row[k] != ABOVE)
         if "p" in head:
             place, most = head.index("p"), MOST_EFFECTS
-            rows = sorted(
-                rows,
-                key=lambda row: (
-                    row[k] != ABOVE,
-                    not row[k],  # nothing is tested
-                    float(row[place]),
-                ),
-            )
+            tested = (row for row in rows if row[k])
+            rows = sorted(tested, key=lambda row: (row[k] != ABOVE, float(row[place])))
     # An interval says how well a number is known: no more digits than that.
     digits = 2 if "low" in columns else 3
     cells = [

@@ -100,6 +100,8 @@ def test_one_release_is_charged_and_is_all_that_left(made):
     alts = assert_readable(made / "results/contrast/report.html").alts
     assert any(alt.startswith("diagnosis 1 - 0: effect over") for alt in alts)
     assert re.search(r"Diagnosis 1 - 0: p = .* of all outcomes together", page)
+    # Constants have no verdict: they are in the file, and not counted on the page.
+    assert f"of {3 * D} effects" in page and f"10 of {3 * D} rows" in page
 
 
 def test_without_privacy_it_is_least_squares_of_the_tables(made):
