@@ -1,10 +1,14 @@
-"""The methods text of a study of images: what was done to the runs, in sentences."""
+"""Parts of a methods text: what people's rows have, and what was done to runs."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
-from capeneuro.config.sections import Cleaning, Confounds
+from capeneuro.config.contrast import FARTHEST, ContrastOptions
+from capeneuro.config.rows import RowStudy
+from capeneuro.config.sections import Cleaning, Confounds, are_words
 from capeneuro.config.study import StudyConfig
+from capeneuro.report import protection
 
 # Defaults of nilearn's strategies: motion, white matter and fluid, principal components
 # (tests/report/test_page.py compares them with nilearn).
@@ -55,6 +59,68 @@ def of(config: StudyConfig, nilearn: str) -> str:
     features = getattr(getattr(config, "rows", None), "features", None)
     cleaning = getattr(config, "cleaning", None) or getattr(features, "cleaning", None)
     return cleaned(cleaning, nilearn) if cleaning else ""
+
+
+def of_row(config: RowStudy, features: str, n_features: int) -> str:
+    """Describe a person's row with its public bounds, in a study of rows.
+
+    Parameters
+    ----------
+    config
+        The study.
+    features
+        Description of the features, of :func:`.sentences.features`.
+    n_features
+        Number of them.
+    """
+    options, covariates = config.rows, config.rows.covariates
+    kind, ends = options.features.kind, getattr(options.features, "bounds", None)
+    bounds = "public bounds"
+    if kind == "table":
+        bounds = f"the public bounds of {options.features.features.name}"
+    elif ends is not None:
+        bounds = f"the public bounds {_ends(ends)}"
+    noun = "outcome" if config.kind == "contrast" else "feature"
+    text = f"{features} ({n_features:,} {noun}{'s' * (n_features != 1)}"
+    if covariates:
+        with_bounds = (f"{n} ({_ends(b)})" for n, b in covariates.items())
+        text += f", among them {', '.join(with_bounds)}"
+    text += f"), limited to {bounds}"
+    if config.target is not None:
+        name, words = config.target[0], config.target_words
+        target = f"the two groups of {name}" if config.groups else name
+        text += f", to predict {target} ({_ends(words or config.target[1])})"
+    return text
+
+
+def _ends(ends: Sequence[float] | Sequence[str]) -> str:
+    """Two bounds, or the words of two groups."""
+    return " or ".join(ends) if are_words(ends) else protection.written(ends)
+
+
+def covariates(contrast: ContrastOptions) -> str:
+    """Covariates of a study of contrasts, the primary one first, as a list in words."""
+    names = sorted(contrast.covariates, key=lambda name: name != contrast.primary)
+    texts = []
+    for name in names:
+        covariate = contrast.covariates[name]
+        if covariate.groups:
+            first, *others = map(protection.written, covariate.groups)
+            notes = [f"{' and '.join(others)} compared with {first}"]
+        else:
+            mean, reach = covariate.mean, FARTHEST * covariate.deviation
+            limits = f"to {reach:g} about the sites' mean"
+            if mean is not None:
+                limits = f"to {mean - reach:g} to {mean + reach:g}"
+            notes = [f"per {covariate.deviation:g}, limited {limits}"]
+        if covariate.knots:
+            knots = ", ".join(f"{knot:g}" for knot in covariate.knots)
+            notes.append(f"a restricted cubic spline with knots at {knots}")
+        if name == contrast.primary:
+            notes.append("the primary one")
+        texts.append(f"{name} ({'; '.join(notes)})")
+    texts += [f"the product of {a} and {b}" for a, b in contrast.interactions]
+    return " and ".join(filter(None, (", ".join(texts[:-1]), texts[-1])))
 
 
 def cleaned(cleaning: Cleaning, nilearn: str) -> str:

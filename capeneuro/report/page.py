@@ -20,8 +20,9 @@ import jinja2
 import numpy as np
 import yaml
 
-from capeneuro.algorithms.verdicts import ABOVE, NOT_TESTED, Verdicts
+from capeneuro.algorithms.verdicts import ABOVE, LEVEL, NOT_TESTED, Verdicts
 from capeneuro.config.components import ComponentsConfig
+from capeneuro.config.rows import RowStudy
 from capeneuro.config.study import StudyConfig
 from capeneuro.data import files
 from capeneuro.persons.quality import MOVED, RunQuality, person_quality
@@ -102,6 +103,8 @@ class Chapter(NamedTuple):
     """What was found, by name, for the first paragraph; empty: nothing more."""
     beside: Table | None = None
     """Results with their intervals beside those of the run without privacy."""
+    n_features: int = 0
+    """Number of features of a person, in a study of rows."""
 
     @property
     def sentence(self) -> str:
@@ -194,14 +197,20 @@ def render(
 
 def _part(variables: dict[str, Any], number: int, chapter: Chapter, part: str) -> str:
     """One part of a chapter, from its kind's template."""
+    features = sentences.features(chapter.config)
     text = template_of(chapter.template).render(
         {**variables, **chapter._asdict()},
         part=part,
         number=number,
-        features=sentences.features(chapter.config),
+        row=methods_text.of_row(chapter.config, features, chapter.n_features)
+        if isinstance(chapter.config, RowStudy)
+        else "",
+        features=features,
         sentence=chapter.sentence,
         cleaned=methods_text.of(chapter.config, variables["versions"]["nilearn"]),
         template_in=methods_text.template_in,
+        covariates_of=methods_text.covariates,
+        level=LEVEL,
     )
     return text.strip()
 

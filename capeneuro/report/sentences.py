@@ -121,8 +121,29 @@ WAYS = {
 }
 
 
+# Features of an image by the basis of a study's space: how it is reduced, and to what.
+IN_BASIS = {
+    "voxels": ("in", "the voxels of the public {mask}"),
+    "grid": (
+        "averaged over",
+        "cubes of {size} voxels a side in the public {mask}",
+    ),
+    "atlas": ("averaged over", "the regions of the public atlas {file}"),
+    "template": ("as weights on", "the maps of the public template {file}"),
+    "parcels": ("averaged over", "the public parcels of {mask}"),
+}
+
+
 def features(config: StudyConfig) -> str:
     """Description of a person's features, in a study of rows or of two views."""
+    space, reduced, places = config.space, "", ""
+    if space is not None:
+        reduced, places = IN_BASIS[space.basis]
+        places = places.format(
+            mask=space.mask.rpartition("/")[-1],
+            size=space.grid_size,
+            file=space.basis_file.name if space.basis_file else "",
+        )
     rows = getattr(config, "rows", None)
     options = (
         rows.features if rows else getattr(getattr(config, "fusion", None), "fmri", 0)
@@ -130,10 +151,12 @@ def features(config: StudyConfig) -> str:
     if hasattr(options, "measures"):
         measures = ", ".join(options.measures)
         of = getattr(options, "of", "")
-        origin = f"the components of stage {of}" if of else "their runs"
+        origin = f"the components of stage {of}" if of else f"{places} in their runs"
         way = WAYS.get(getattr(options, "courses", ""), "")
-        is_template = config.space is not None and config.space.basis == "template"
+        is_template = space is not None and space.basis == "template"
         way = f"; {way}" if way and is_template else ""
+        if options.domains is not None:
+            way += f"; within and between the networks of {options.domains.file.name}"
         states = getattr(options, "states", None)
         if states is not None:
             seconds = states.window
@@ -143,9 +166,11 @@ def features(config: StudyConfig) -> str:
         return "means over windows of each person's event-related potential"
     if getattr(options, "kind", "") == "bands":
         return "shares of frequency bands in the power of each person's EEG"
-    if config.space is not None:
-        return f"features of an image in the public basis {config.space.basis}"
-    return "a row of a table"
+    if not places:
+        return "a row of a table"
+    is_scaled = getattr(options, "standardize", "none") == "zscore"
+    scaled = ", scaled to mean 0 and variance 1 over the mask," * is_scaled
+    return f"an image{scaled} {reduced} {places}"
 
 
 def order_line(config: ComponentsConfig, subspace: Subspace) -> str:

@@ -791,6 +791,7 @@ class RowStudyKind(StudyKind):
             page.forecast_of(self.study),
             self.headline(result, verdicts),
             page.beside_of(self.study),
+            len(self.shape.names),
         )
 
     def headline(self, result: Any, verdicts: Verdicts) -> str:

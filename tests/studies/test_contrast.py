@@ -100,6 +100,12 @@ def test_one_release_is_charged_and_is_all_that_left(made):
     alts = assert_readable(made / "results/contrast/report.html").alts
     assert any(alt.startswith("diagnosis 1 - 0: effect over") for alt in alts)
     assert re.search(r"Diagnosis 1 - 0: p = .* of all outcomes together", page)
+    assert f"a row of a table ({D} outcomes), limited to the public bounds of" in page
+    assert (
+        "Covariates were diagnosis (1 compared with 0; the primary one), age (per 12, "
+        "limited to 10 to 70) and sex (2 compared with 1)."
+    ) in page
+    assert f"at the two-sided level 0.05 / {3 * D} (Bonferroni" in page
     # Constants have no verdict: they are in the file, and not counted on the page.
     assert f"of {3 * D} effects" in page and f"10 of {3 * D} rows" in page
 

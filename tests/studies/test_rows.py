@@ -282,6 +282,12 @@ def test_the_report_opens_offline_and_says_what_was_spent(done):
     page = (study.results / "report.html").read_text()
     text = unescape(re.sub(r"<[^>]+>", " ", re.sub(r"base64,[^\"]+", "", page)))
     assert "NOT PRIVATE: simulated data" in text and "everything of one person" in text
+    nouns = "words" if len(study.feature_columns) == 1 else "features"
+    n_features = f"{len(registry.of(study).shape.names)} {nouns}"
+    methods = " ".join(text.split("Methods text")[-1].split("References")[0].split())
+    assert n_features in methods and ("found if" in methods or "tested at" in methods)
+    if study.target is not None:
+        assert f"to predict {'the two groups of ' * bool(study.groups)}" in methods
     titles = assert_readable(study.results / "report.html").alts
     verdicts = [row[3] for row in files.read_table(study.results / "verdicts.tsv")]
     assert titles or "above noise" not in verdicts
