@@ -142,7 +142,8 @@ class ContrastOptions(Section):
     shaped like it. Null: outcomes are taken to fill a third of their bounds."""
     clip: Bound = 0.5
     """Largest squared norm of a person's outcomes, over its public mean; a public
-    constant. Half is half the noise, for people who count a little less."""
+    constant. Half is half the noise; half of the people, of many outcomes all, are then
+    clipped, and count .6 to .8 on average."""
     center: bool | None = None
     """Release a rough mean of outcomes first, for a twentieth of the budget, so that
     clips count from there. Null: unless `covariance` says their means."""

@@ -772,10 +772,7 @@ def _promise(study: StudyConfig) -> dict[str, Any]:
 def _without_noise(study: StudyConfig) -> tuple[str, ...]:
     """Numbers that leave each site without noise, as the manifest lists them."""
     rows = privacy_record.without_noise(study)
-    facts = {"number of releases in its ledger": "each site, in its entry"}
-    facts["institution, contact and unit of its ceiling"] = "each site, in its entry"
-    lines = [f"{row['description']} ({row['stated_by']})" for row in rows]
-    return (*lines, *(f"{fact} ({stated_by})" for fact, stated_by in facts.items()))
+    return tuple(f"{row['description']} ({row['stated_by']})" for row in rows)
 
 
 def _inputs(study: StudyConfig) -> dict[str, str]:

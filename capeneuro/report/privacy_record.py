@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import BaseModel
 
 from capeneuro.config.load import every_kind
 from capeneuro.config.study import WEAK_EPSILON, StudyConfig
@@ -240,7 +241,8 @@ def without_noise(config: StudyConfig) -> list[dict[str, str]]:
     )
     unit, longest = config.budget.unit, config.expected.longest
     waits_for_all = config.survivor_threshold == len(config.sites)
-    return protection.without_noise(unit, exact, longest, waits_for_all)
+    rows = protection.without_noise(unit, exact, longest, waits_for_all)
+    return rows + protection.in_entries() if config.is_apart else rows
 
 
 @cache
@@ -256,10 +258,20 @@ def _constants(config: StudyConfig) -> list[dict[str, str]]:
     """Public constants of a study, or of all its stages, each once."""
     by_key = {}
     for name, member in config.members.items():
-        for constant in protection.constants(shareable(member), _unread(member)):
+        content, unread = shareable(member), _unread(member)
+        for constant in protection.constants(content, unread, _stated(member)):
             key = ".".join(part for part in (name, constant["key"]) if part)
             by_key[key] = constant | {"key": key}
     return [*by_key.values()]
+
+
+def _stated(section: BaseModel) -> dict[str, Any]:
+    """Keys of a section that the study file has, with the sections within."""
+    values = {name: getattr(section, name) for name in section.model_fields_set}
+    return {
+        name: _stated(value) if isinstance(value, BaseModel) else value
+        for name, value in values.items()
+    }
 
 
 def _unread(config: StudyConfig) -> dict[str, Any]:

@@ -138,7 +138,8 @@ class ExactRecord(RecordPart):
     description: str
     stated_by: str
     sent_as: str
-    """Its name in a site's messages; empty: it is in a public file of the study."""
+    """Its name in a site's messages; empty: it is in a public file of the study, or in
+    the site's entry."""
 
 
 class RoundingRecord(RecordPart):

@@ -98,6 +98,10 @@ def participants(record: Mapping[str, Any]) -> str:
     return f"{people} at {S} sites"
 
 
+# What an entry tells beside the number of people, of earlier releases, and keys.
+IN_ENTRY = "institution, contact and unit of its ceiling"
+
+
 def answers(releases: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Answers that each site sent, one row for each query."""
     rows: dict[str, dict[str, Any]] = {}
@@ -155,14 +159,23 @@ def without_noise(
     return rows
 
 
+def in_entries() -> list[dict[str, str]]:
+    """List the facts in the entry of a site that works elsewhere.
+
+    Rows are as of :func:`without_noise`.
+    """
+    facts = "number of releases in its ledger", IN_ENTRY
+    return [_exact(fact, "each site, in its entry") for fact in facts]
+
+
 def _exact(description: str, stated_by: str, sent_as: str = "") -> dict[str, str]:
     return {"description": description, "stated_by": stated_by, "sent_as": sent_as}
 
 
 def constants(
-    content: Mapping[str, Any], idle: Mapping[str, Any]
+    content: Mapping[str, Any], idle: Mapping[str, Any], stated: Mapping[str, Any]
 ) -> list[dict[str, str]]:
-    """Public constants of a study file, each with its meaning and its source.
+    """Public constants of a study, each with its meaning and its source.
 
     Parameters
     ----------
@@ -170,6 +183,8 @@ def constants(
         The study's keys with file names instead of paths.
     idle
         Keys that no release depends on, by section.
+    stated
+        The keys that the study file has: all others are defaults.
     """
     source = content.get("source") or "not stated"
     prior = (content.get("prior") or {}).get("source", source)
@@ -182,6 +197,8 @@ def constants(
             return
         if name in CONSTANTS and section not in (None, {}) and not is_section(section):
             origin = prior if key.startswith("prior.") else source
+            if not _has(stated, key):
+                origin = "a default"
             row = {"key": key, "value": written(section), "source": origin}
             rows.append({**row, "description": CONSTANTS[name]})
         elif isinstance(section, Mapping):
@@ -194,6 +211,15 @@ def constants(
     studied = {k: v for k, v in content.items() if k not in ("data", "score", "names")}
     walk(studied, "")
     return rows
+
+
+def _has(content: Mapping[str, Any], key: str) -> bool:
+    """Whether nested keys have one that is named with dots."""
+    for part in key.split("."):
+        if not isinstance(content, Mapping) or part not in content:
+            return False
+        content = content[part]
+    return True
 
 
 def written(value: Any) -> str:

@@ -23,6 +23,8 @@ from capeneuro.linalg import TINY
 # Mean weight of people below which clipping is mentioned, and below which statements on
 # weighted people do not hold for unweighted ones (docs/results-regression.md).
 SLIGHTLY, ALIKE = 0.97, 0.995
+# Mean weight below which many people are clipped: of many outcomes all have like sizes.
+SOME = 0.9
 # Share of a norm bound below which the usual norm is mentioned.
 HALF = 0.5
 # Rules of private data that a study set aside.
@@ -479,6 +481,13 @@ def pattern_lines(patterns: Patterns) -> list[str]:
     return lines
 
 
+def _clipped_people(result: Contrasts) -> str:
+    """Describe who is clipped: a few people, or at a low mean weight many."""
+    if result.clip_weight >= SOME:
+        return "people with unusual outcomes are clipped"
+    return "many or all people's outcomes are clipped: noise falls with the clip"
+
+
 def _as_counted(
     result: CanonicalDirections | Contrasts | LinearModel | Patterns,
 ) -> str:
@@ -559,7 +568,7 @@ def contrast_lines(result: Contrasts) -> list[str]:
         )
     if result.clip_weight < ALIKE:
         lines.append(
-            f"{_as_counted(result)}, because people with unusual outcomes are clipped; "
+            f"{_as_counted(result)}, because {_clipped_people(result)}; "
             "effects and intervals are corrected for that, on the assumption of normal "
             "outcomes with one covariance in all groups"
             + ", but not for correlated outcomes, whose covariance is not public: "

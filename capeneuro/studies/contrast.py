@@ -200,7 +200,9 @@ class ContrastKind(RowStudyKind):
             text += ", before the released rough mean is subtracted"
         text += (
             ". Above the clip a person counts less, by the share below, whatever the "
-            "person's group. At the default most people are a little above it."
+            "person's group. At the default clip half of the people, with many "
+            "outcomes all, are above it: noise falls with the clip, and effects are "
+            "corrected for it."
         )
         return SizePage(
             text,
