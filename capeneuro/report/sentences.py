@@ -481,8 +481,8 @@ def pattern_lines(patterns: Patterns) -> list[str]:
     return lines
 
 
+def _clipped_people(result: Contrasts) -> str:
     """Describe the clipped people: a few, or at a low mean weight many of them."""
-    """Describe who is clipped: a few people, or at a low mean weight many."""
     if result.clip_weight >= SOME:
         return "people with unusual outcomes are clipped"
     return "many or all people's outcomes are clipped: noise falls with the clip"

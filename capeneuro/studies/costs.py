@@ -30,7 +30,7 @@ TOOK = re.compile(r"took ([\d.]+) s, ([\d.]+) s of a processor, at most (\d+) Mi
 
 @dataclass(frozen=True)
 class FirstPeople(SitePeople):
-    """The first people of a site, prepared to see what one takes.
+    """The first people of a site, prepared to measure the cost of one person.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class FirstPeople(SitePeople):
 
 
 def lines(study: StudyConfig, sites: Sites) -> Iterator[str]:
-    """Describe what preparing will take and what it took before.
+    """Describe the cost of preparing, foretold and measured.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def _foretold(n_people: int, seconds: float, size: float) -> str:
 
 
 def _for_a_cluster(n_largest: int, seconds: float) -> str:
-    """Describe what a profile for SLURM should ask for: twice what one job needs.
+    """Describe the memory and time to ask of SLURM: twice those of one job.
 
     Parameters
     ----------
