@@ -533,8 +533,8 @@ def model_lines(model: LinearModel) -> list[str]:
     if model.clip_weight < ALIKE:
         lines.append(
             f"{_as_counted(model)}, because people far from the middle are clipped. "
-            "With equal weights the explained share would be larger, by .02 to .04 at a "
-            "weight of .94 and by .05 to .11 at .7, and slopes would be larger, too; "
+            "With equal weights the explained share would be larger, by .02 to .04 at "
+            "a weight of .94 and by .05 to .11 at .7, and slopes would be larger, too; "
             "intervals do not include that. "
             "regression.clip: 1 gives equal weights, at twice the noise"
         )
