@@ -228,5 +228,6 @@ def written(value: Any) -> str:
         pairs = {k: v for k, v in value.items() if v is not None}
         return "; ".join(f"{k}: {written(v)}" for k, v in pairs.items())
     if isinstance(value, list | tuple):
-        return (" to " if len(value) == 2 else ", ").join(map(written, value))
+        is_range = len(value) == 2 and not any(isinstance(v, str) for v in value)
+        return (" to " if is_range else ", ").join(map(written, value))
     return f"{value:g}" if isinstance(value, float) else str(value)
