@@ -82,6 +82,8 @@ def options(parser: argparse.ArgumentParser) -> Iterator[str]:
             action.default if action.default not in (None, False, "", [], ()) else ""
         )
         said = " (required)" if action.required and action.option_strings else ""
+        if isinstance(default, list):
+            default = " ".join(default)
         said = f" (default {default})" if default != "" and action.nargs != 0 else said
         yield entry(f"`{names}`", escaped(action.help or "which, as above") + said)
 

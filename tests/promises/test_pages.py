@@ -155,7 +155,7 @@ def test_the_table_of_people_is_what_plan_says(capsys):
 def test_the_reference_has_every_command_and_option(reference):
     page = reference.command_line()
     assert "`--from FOLDER...`\n: folders of images, one a site" in page
-    assert "`--sites SITES`\n: number of sites (default 2)" in page
+    assert "`--sites NAME...`\n: number of sites, or their names (default 2)" in page
     assert "### `capeneuro federation init`" in page
     assert page.count("`--log LOG`") == 1
     every = next(a for a in pages.PARSER._actions if a.choices).choices

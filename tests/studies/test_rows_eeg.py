@@ -130,7 +130,7 @@ def test_private_patterns_of_twelve_people_are_none(study):
     ran("patterns", "maps", "score", "report")
     assert {row["verdict"] for row in table("verdicts.tsv")} == {"not above noise"}
     text = Path("results/alone/report.html").read_text()
-    assert "along 0 of 2 directions" in text and "morphometry" in text
+    assert "long 0 of 2 directions" in text and "morphometry" in text
 
 
 def test_what_a_site_lacks_is_said_in_a_line(study, capsys):
