@@ -8,6 +8,7 @@ import json
 import math
 import os
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from capeneuro.config.errors import ConfigError, some
 from capeneuro.config.names import stem
 from capeneuro.config.sections import Cleaning, is_cifti
 from capeneuro.config.site import NO_REPETITION_TIME, SiteConfig, is_repetition_time
-from capeneuro.data import cifti
+from capeneuro.data import cifti, files
 from capeneuro.data.door import check_file
 from capeneuro.data.images import open_image
 from capeneuro.data.inventory import SAME_SCAN, data_of
@@ -103,6 +104,17 @@ def inputs(run: Path, cleaning: Cleaning) -> list[Path]:
         side_files.append(confounds_file(run))
     side_files += [data for data in (data_of(run),) if data not in (None, run)]
     return [run, *(path for path in side_files if path.is_file())]
+
+
+def state_of(runs: Iterable[Path], cleaning: Cleaning, site: SiteConfig) -> str:
+    """Digest of what a person's features, and pictures of them, depend on."""
+    paths: list[Path] = []
+    times: list[float | None] = []
+    for run in runs:
+        paths += [*inputs(run, cleaning), confounds_file(run)]
+        with suppress(ConfigError):  # said where it is needed
+            times.append(repetition_time(run, site))
+    return f"{files.state_of(paths)} {times}"
 
 
 def _called(run: Path, without: tuple[str, ...], ending: str) -> Path:

@@ -3,6 +3,7 @@
 Every file is written under a temporary name and renamed, so none is ever half there.
 """
 
+import copy
 import hashlib
 import json
 import os
@@ -138,6 +139,12 @@ class Features(Mapping[str, np.ndarray]):
     def __len__(self) -> int:
         return len(self.n_samples)
 
+    def only(self, people: Iterable[str]) -> "Features":
+        """Make the same of some of the people, of the same open file."""
+        some = copy.copy(self)
+        some.n_samples = {person: self.n_samples[person] for person in people}
+        return some
+
 
 @lru_cache
 def _array_header(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype]:
@@ -181,6 +188,26 @@ def write_features(
         meta = {"n_samples": n_samples, "digest": digest.hexdigest()}
         meta |= {"layout": layout, "made_from": made_from}
         add(".meta", np.array(json.dumps(meta)))
+
+
+def state_of(paths: Iterable[str | Path]) -> str:
+    """SHA-256 of files' names, sizes and times."""
+    digest = hashlib.sha256()
+    for path in paths:
+        status = os.stat(path) if os.path.exists(path) else None
+        size_and_time = status and (status.st_size, status.st_mtime_ns)
+        digest.update(f"{path} {size_and_time}\n".encode())
+    return digest.hexdigest()
+
+
+def content_of(paths: Iterable[str | Path]) -> str:
+    """SHA-256 of files' names and contents."""
+    digest = hashlib.sha256()
+    for path in paths:
+        with open(path, "rb") as file:
+            content = hashlib.file_digest(file, "sha256").hexdigest()
+        digest.update(f"{path} {content}\n".encode())
+    return digest.hexdigest()
 
 
 def write_arrays(path: Path, **arrays: Any) -> None:

@@ -280,6 +280,12 @@ def inputs(study: RowStudy, site: SiteConfig) -> list[str]:
     return list(dict.fromkeys([*paths, *tables]))
 
 
+def state_of(study: RowStudy, site: SiteConfig, person: Person) -> str:
+    """Digest of what the row of a person is made from: runs, and values in tables."""
+    runs = beside.state_of(person.images, study.rows.features.cleaning, site)
+    return f"{runs} {person.values.tobytes().hex()}"
+
+
 def inventory_of(study: RowStudy, site: SiteConfig) -> Inventory:
     """Files of a site that the study's features are read from, by person."""
     if study.rows.features.kind == "table":

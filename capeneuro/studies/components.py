@@ -45,7 +45,7 @@ from capeneuro.config.site import SiteConfig
 from capeneuro.data import beside, cleaning, derivatives, files, labels, nifti, survey
 from capeneuro.data.basis import Basis
 from capeneuro.federation.transport import Federation
-from capeneuro.persons.components import RUNS, write_people
+from capeneuro.persons.components import RUNS, Reconstruction, write_people
 from capeneuro.persons.quality import run_quality
 from capeneuro.report import maps as group_maps
 from capeneuro.report import page, progress, scores, sentences
@@ -106,6 +106,7 @@ class ComponentsKind(StudyKind):
         "reconstruction.html",
         "dualregression/",
     )
+    steps_in_parts: ClassVar = "prepare", "reconstruct"
     site_keys: ClassVar = {
         "validate": ("images", "task"),
         "prepare": ("images", "task", "mask", "repetition_time"),
@@ -263,8 +264,11 @@ class ComponentsKind(StudyKind):
                 row["plane"] = slices.portrait(qualities[0].image, mask)
             return X, row
 
+        state_of = partial(beside.state_of, cleaning=study.cleaning, site=config)
+
         def encoded() -> Iterator[tuple[str, np.ndarray]]:
-            for name, X, row in people.prepared(runs, encode, title):
+            prepared = people.prepared(runs, encode, title, state_of=state_of)
+            for name, X, row in prepared:
                 norms.append(np.linalg.norm(X, axis=0))
                 plane, alt = row.pop("plane"), f"axial plane of {name}"
                 rows.append(row | {"picture": plane and page.Picture("", plane, alt)})
@@ -276,7 +280,7 @@ class ComponentsKind(StudyKind):
                 yield name, X
 
         if people.part:
-            people.store(runs, encode, title)
+            people.store(runs, encode, title, state_of=state_of)
             return
         folder = study.private(site)
         files.write_features(folder / "projected.npz", encoded(), self.layout)
@@ -306,16 +310,26 @@ class ComponentsKind(StudyKind):
         t_r, reason = beside.one_time(runs, config)
         if t_r is None:
             print(f"note: {site}: spectra are in cycles per volume: {reason}")
-        means = write_people(
+        reconstruction = Reconstruction(
             folder,
             files.read_arrays(study.results / UNMIXING),
             study.pca.norm_bound,
             files.read_arrays(study.results / SUBSPACE)["center"],
             self.basis,
             self.mask,
-            t_r,
-            partial(people.prepared, title=f"reconstruct {site}"),
         )
+        title = f"reconstruct {site}"
+        if people.part:
+            features = files.Features(folder / "projected.npz")
+            people.store(
+                features.only(people.names(features)),
+                reconstruction.write_person,
+                title,
+                reconstruction.has_maps,
+            )
+            return
+        compute_all = partial(people.prepared, title=title)
+        means = write_people(reconstruction, t_r, compute_all)
         figures = {
             "Mean power spectrum of each component's time courses": plots.power(
                 means["frequencies"], means["power"], means["unit"]
@@ -675,7 +689,8 @@ class ComponentsKind(StudyKind):
     def input_files(self, site: SiteConfig) -> list[str]:
         """Files of a site that its features depend on."""
         runs, cleaning = chain(*self.runs(site).values()), self.study.cleaning
-        return [str(path) for run in runs for path in beside.inputs(run, cleaning)]
+        paths = [path for run in runs for path in beside.inputs(run, cleaning)]
+        return [*map(str, paths), *([] if site.mask is None else [str(site.mask)])]
 
     def runs(self, site: SiteConfig) -> dict[str, list[Path]]:
         """A site's images by person."""

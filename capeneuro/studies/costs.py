@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from threadpoolctl import threadpool_limits
 
@@ -50,6 +51,7 @@ class FirstPeople(SitePeople):
         people: Mapping[str, Source],
         prepare: Callable[[str, Source], Prepared],
         title: str,
+        **_: Any,
     ) -> None:
         """Prepare the first people and note their time and size."""
         self.seen["people"] = [len(people)]

@@ -10,7 +10,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import groupby
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -81,26 +80,40 @@ def run_step(study: StudyConfig, sites: Sites, step: str, **options: Any) -> Any
     return methods[step](sites, **options)
 
 
+def _site_people(
+    task: Task, sites: Sites, threads: int, part: str, **options: Any
+) -> SitePeople:
+    """People of a site for a step: all of them, or a part such as ``3/8``."""
+    one_site(sites, task.site)
+    number, n_parts = parse_part(part) if part else (0, 1)
+    key = task.digest(sites)
+    return SitePeople(task.people_folder, key, number, n_parts, threads, **options)
+
+
 def _prepare(
     study: StudyConfig, sites: Sites, site: str, threads: int = 1, part: str = ""
 ) -> None:
     """Prepare a site's people, or store a part of them."""
     task = Task(study, "prepare", site=site)
-    one_site(sites, site)
-    number, n_parts = parse_part(part) if part else (0, 1)
-    key = task.digest(sites)
-    people = SitePeople(task.parts_folder, key, number, n_parts, threads)
+    own_key = task.digest_without_people(sites)
+    people = _site_people(task, sites, threads, part, key_without_people=own_key)
     registry.of(study).prepare(sites, site, people)
     people.end()
 
 
-def _reconstruct(study: StudyConfig, sites: Sites, site: str, threads: int = 1) -> None:
-    """Write the result for the people of a site, from where a killed run ended."""
-    task = Task(study, "reconstruct", site=site)
-    one_site(sites, site)
-    people = SitePeople(task.parts_folder, task.digest(sites), 1, 1, threads)
-    registry.of(study).reconstruct(sites, site, people)
-    replace(people, part=0).end()
+def _reconstruct(
+    study: StudyConfig, sites: Sites, site: str, threads: int = 1, part: str = ""
+) -> None:
+    """Write the result for the people of a site, or for a part of them."""
+    task, kind = Task(study, "reconstruct", site=site), registry.of(study)
+    if part and "reconstruct" not in kind.steps_in_parts:
+        raise ConfigError(
+            f"--part: reconstruct of a study of {kind.name} takes seconds and is one "
+            "job; leave --part out"
+        )
+    people = _site_people(task, sites, threads, part, stores_all=True)
+    kind.reconstruct(sites, site, people)
+    people.end()
 
 
 def run(path: str, cores: int, until: str = "report", is_dry: bool = False) -> int:

@@ -549,14 +549,18 @@ class RowStudyKind(StudyKind):
             new_notes.qualities.clear()
             return read(person), [[*new_notes.epochs], [*new_notes.qualities]]
 
+        # Runs of images take long to read; other kinds of rows do not.
+        state_of = None
+        if study.rows.features.kind == "runs":
+            state_of = partial(row_files.state_of, study, sites[site])
         if people.part:
-            people.store(persons, read_row, title)
+            people.store(persons, read_row, title, state_of=state_of)
             return
 
         def encoded() -> Iterator[tuple[str, np.ndarray]]:
             nonlocal low, high
             block: dict[str, np.ndarray] = {}
-            prepared = people.prepared(persons, read_row, title)
+            prepared = people.prepared(persons, read_row, title, state_of=state_of)
             for name, x, (epochs, qualities) in prepared:
                 block[name] = x
                 notes.epochs.extend(epochs)

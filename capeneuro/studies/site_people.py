@@ -2,20 +2,21 @@
 
 Each of these jobs prepares a part of the people and stores what it has of each in a
 file, so that a job which is killed goes on at the next person. A last job gathers them.
+Small features that took long stay in their files for the next time.
 """
 
 import hashlib
 import json
 import os
 import re
-import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -25,6 +26,8 @@ from capeneuro.config.errors import ConfigError
 from capeneuro.data import files
 from capeneuro.report import progress
 
+# Seconds after which small features are worth a file of their own, and their bytes.
+SLOW, LARGEST_KEPT = 0.1, 2**20
 # A person's features, and what else the site keeps of them: numbers, words and lists.
 Prepared = tuple[np.ndarray, Any]
 Source = TypeVar("Source")
@@ -44,6 +47,14 @@ class SitePeople:
         Number of this job, from 1, of those that prepare the site; 0: it gathers.
     threads
         People at a time, each in a process of its own.
+    key_without_people
+        Digest of what features are made from but people's own files, for people whose
+        files :meth:`prepared` is told.
+    stores_all
+        Whether everybody is stored until all are done, as in a part; else those whose
+        files it is told, where that pays.
+    kept
+        Files of people that stay when all are done.
     """
 
     folder: Path | None = None
@@ -51,12 +62,18 @@ class SitePeople:
     part: int = 0
     n_parts: int = 1
     threads: int = 1
+    key_without_people: str = ""
+    stores_all: bool = False
+    kept: set[Path] = field(default_factory=set, compare=False, repr=False)
+
+    def names(self, people: Iterable[str]) -> list[str]:
+        """Names of the people of this job: everybody, or every ``n_parts``-th."""
+        names = list(people)
+        return names[self.part - 1 :: self.n_parts] if self.part else names
 
     def share(self, people: Mapping[str, Source]) -> dict[str, Source]:
-        """People of this job: everybody, or every ``n_parts``-th."""
-        names = list(people)
-        chosen = names[self.part - 1 :: self.n_parts] if self.part else names
-        return {name: people[name] for name in chosen}
+        """People of this job."""
+        return {name: people[name] for name in self.names(people)}
 
     def prepared(
         self,
@@ -64,6 +81,7 @@ class SitePeople:
         prepare: Callable[[str, Source], Prepared],
         title: str,
         has_files: Callable[[str], bool] = lambda _: True,
+        state_of: Callable[[Source], str] | None = None,
     ) -> Iterator[tuple[str, np.ndarray, Any]]:
         """Prepare people, in their order and as they come: few are in memory at a time.
 
@@ -78,74 +96,100 @@ class SitePeople:
         has_files
             Whether the files that ``prepare`` writes of a person, by name, are there:
             Snakemake removes what a job that failed has written.
+        state_of
+            Makes a digest of one person's files from the value of ``people``. With it,
+            small features that took long stay stored, so that a job that is killed
+            goes on at the next person, and a person who is added or withdrawn later
+            costs nobody else's time.
 
         Yields
         ------
         tuple
             Name, features, and what else the site keeps.
         """
-        stored = {n for n in people if self._is_stored(n) and has_files(n)}
+        paths = {name: self._path(name) for name in people}
+        if state_of is not None:
+            paths = {n: self._path(n, state_of(people[n])) for n in people}
+        is_stored = {n for n in people if self._is_stored(paths[n]) and has_files(n)}
         work = Parallel(self.threads, return_as="generator")
-        compute = partial(self._compute, Path.cwd(), prepare)
+        stores = "all" if self.part or self.stores_all else ""
+        if not stores and state_of is not None and self.folder is not None:
+            stores = "slow"
+        compute = partial(_compute, Path.cwd(), prepare, stores)
         computed = work(
-            delayed(compute)(name, people[name])
+            delayed(compute)(name, people[name], paths[name])
             for name in people
-            if name not in stored
+            if name not in is_stored
         )
         for name in progress.bar(people, title):
-            person = self._read(name) if name in stored else next(computed)
-            yield name, *(person or compute(name, people[name]))
+            person = self._read(paths[name]) if name in is_stored else next(computed)
+            X, notes = person or compute(name, people[name], paths[name])
+            if state_of is not None and X.nbytes <= LARGEST_KEPT:
+                self.kept.add(paths[name])
+            yield name, X, notes
 
     def store(
         self,
         people: Mapping[str, Source],
         prepare: Callable[[str, Source], Prepared],
         title: str,
+        has_files: Callable[[str], bool] = lambda _: True,
+        state_of: Callable[[Source], str] | None = None,
     ) -> None:
         """Prepare the people of a part, and store them for the job that gathers."""
-        for _ in self.prepared(people, prepare, title):
+        for _ in self.prepared(people, prepare, title, has_files, state_of):
             pass
 
     def end(self) -> None:
-        """Write the file of a part that is done, or remove the files of all parts."""
+        """Write the file of a part that is done, or remove files that do not stay."""
         if self.part:
-            text = f"{self.part} of {self.n_parts} parts of the people is prepared\n"
+            text = f"{self.part} of {self.n_parts} parts of the people is done\n"
             files.write_text(self.folder / part_name(self.part, self.n_parts), text)
-        elif self.folder is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
+        elif self.folder is not None and self.folder.is_dir():
+            # Privacy: of a person who is withdrawn nothing stays.
+            for path in {*self.folder.iterdir()} - self.kept:
+                path.unlink()
+            if not any(self.folder.iterdir()):
+                self.folder.rmdir()
 
-    def _compute(
-        self,
-        folder: Path,
-        prepare: Callable[[str, Source], Prepared],
-        name: str,
-        source: Source,
-    ) -> Prepared:
-        """Prepare one person, in a process that may have been started elsewhere."""
-        os.chdir(folder)
-        with _one_thread():  # or the last digits depend on the machine
-            X, notes = prepare(name, source)
-        if self.part:
-            text = np.array(json.dumps(notes))
-            files.write_arrays(self._path(name), features=X, notes=text)
-        return X, notes
-
-    def _is_stored(self, name: str) -> bool:
+    def _is_stored(self, path: Path | None) -> bool:
         """Whether a job before has stored a person, of the same data and keys."""
-        return self.folder is not None and self._path(name).is_file()
+        return path is not None and path.is_file()
 
-    def _read(self, name: str) -> Prepared | None:
+    def _read(self, path: Path) -> Prepared | None:
         """Read a stored person; None where a lost node left half of the file."""
         try:
-            arrays = files.read_arrays(self._path(name))
+            arrays = files.read_arrays(path)
             return arrays["features"], json.loads(str(arrays["notes"]))
         except (ConfigError, KeyError, ValueError):
             return None
 
-    def _path(self, name: str) -> Path:
+    def _path(self, name: str, state: str | None = None) -> Path | None:
         """File of a person; its name is a digest, since any letter may be in theirs."""
-        digest = hashlib.sha256(f"{self.key} {name}".encode()).hexdigest()
+        if self.folder is None:
+            return None
+        made_from = self.key if state is None else f"{self.key_without_people} {state}"
+        digest = hashlib.sha256(f"{made_from} {name}".encode()).hexdigest()
         return self.folder / f"{digest[:32]}.npz"
+
+
+def _compute(
+    folder: Path,
+    prepare: Callable[[str, Source], Prepared],
+    stores: Literal["all", "slow", ""],
+    name: str,
+    source: Source,
+    path: Path | None,
+) -> Prepared:
+    """Prepare one person, in a process that may have been started elsewhere."""
+    os.chdir(folder)
+    start = time.process_time()
+    with _one_thread():  # or the last digits depend on the machine
+        X, notes = prepare(name, source)
+    took_long = time.process_time() - start > SLOW
+    if stores == "all" or (stores and took_long and X.nbytes <= LARGEST_KEPT):
+        files.write_arrays(path, features=X, notes=np.array(json.dumps(notes)))
+    return X, notes
 
 
 # All of them, and nothing is stored.

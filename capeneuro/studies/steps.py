@@ -51,7 +51,7 @@ def steps() -> dict[str, Step]:
         "reconstruct": Step(
             "sites",
             "Write what one site's people have of it; stays there.",
-            ("site", "threads"),
+            ("site", "threads", "part"),
         ),
         "score": Step(
             "stages", "Compare results with the truth and with a run without privacy."

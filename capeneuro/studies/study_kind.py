@@ -31,6 +31,8 @@ class StudyKind(ABC):
     site's folder of the study."""
     site_keys: ClassVar[Mapping[str, tuple[str, ...]]]
     """Keys of a site's file that `validate`, `prepare` and `reconstruct` depend on."""
+    steps_in_parts: ClassVar[tuple[str, ...]] = ("prepare",)
+    """Steps at a site that several jobs may do, each for a part of its people."""
 
     # --- steps -----------------------------------------------------------------------
 

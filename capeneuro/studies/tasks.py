@@ -9,7 +9,7 @@ of the workflow both use these tasks, so each goes on where the other ended.
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ class Task:
     reference
         Whether it belongs to the run without privacy.
     n_parts
-        Jobs that prepare the people of a site before this one gathers them; 0: none.
+        Jobs that do a part of a site's people before this one gathers them; 0: none.
     part
         Number of this job among them; empty: it is none of them.
     listed
@@ -132,8 +132,7 @@ class Task:
             return settings + self._images(sites) + kind.public_files()
         if step == "prepare":
             images = self._images(sites) + self._earlier_files
-            parts = [] if self.part else self._part_files
-            return settings + images + kind.validated_files() + parts
+            return settings + images + kind.validated_files() + self._part_files
         if step == "aggregate":
             before = list(study.earlier.values())[-1:]
             released = [
@@ -146,7 +145,7 @@ class Task:
         if step == "score":
             return released + kind.score_inputs()
         if step == "reconstruct":
-            return [*released, _features(study, self.site)]
+            return [*released, _features(study, self.site), *self._part_files]
         place = list(kind.result_files).index(step)
         results = kind.reference_files if self.reference else kind.released_files
         features = [_features(study, name) for name in sites]
@@ -164,9 +163,9 @@ class Task:
             return [f"{study.results}/report.html", f"{study.results}/privacy.json"]
         if step == "validate":
             return self._validated
+        if self.part:
+            return [str(self.people_folder / part_name(self.part, self.n_parts))]
         if step == "prepare":
-            if self.part:
-                return [str(self.parts_folder / part_name(self.part, self.n_parts))]
             folder = study.private(self.site)
             return [_features(study, self.site), str(folder / "qc.html")]
         if step == "reconstruct":
@@ -208,23 +207,32 @@ class Task:
             return False
 
     @property
-    def parts_folder(self) -> Path:
-        """Folder of a site's people until all of them are prepared or written."""
-        name = "parts" if self.step == "prepare" else f"{self.step}-parts"
-        return self.study.private(self.site) / name
+    def people_folder(self) -> Path:
+        """Folder of files of a site's people, each of one person."""
+        return self.study.private(self.site) / f"{self.step}-people"
 
     @property
     def _part_files(self) -> list[str]:
-        """Files that say which of its parts are done."""
+        """Files that say which of its parts are done; a part needs none."""
+        if self.part:
+            return []
         names = (part_name(k + 1, self.n_parts) for k in range(self.n_parts))
-        return [str(self.parts_folder / name) for name in names]
+        return [str(self.people_folder / name) for name in names]
 
     def digest(self, sites: Sites) -> str:
         """SHA-256 of its settings, and of its inputs' names, sizes and times."""
         inputs = replace(self, n_parts=0).inputs(sites)[1:]
         return hashlib.sha256(
-            (self._settings(sites) + _digest(inputs)).encode()
+            (self._settings(sites) + files.state_of(inputs)).encode()
         ).hexdigest()
+
+    def digest_without_people(self, sites: Sites) -> str:
+        """SHA-256 of what a person's features are made from but that person's files."""
+        settings = json.loads(self._settings(sites, of_people=False))
+        paths = self.kind.public_files() + self.kind.validated_files()
+        mask = sites[self.site].mask
+        contents = files.content_of([*paths, *([] if mask is None else [mask])])
+        return hashlib.sha256(f"{settings} {contents}".encode()).hexdigest()
 
     def _images(self, sites: Sites) -> list[str]:
         """List the images of its site, or of all sites."""
@@ -270,8 +278,11 @@ class Task:
     def _file_name(self) -> str:
         return f"{'reference_' * self.reference}{self.step}"
 
-    def _settings(self, sites: Sites) -> str:
-        """Keys that it depends on, and a digest of its inputs' names, as JSON."""
+    def _settings(self, sites: Sites, of_people: bool = True) -> str:
+        """Keys that it depends on, and a digest of its inputs' names, as JSON.
+
+        ``of_people``: also keys and files that say who the people are.
+        """
         study, step = self.study, self.step
         stages = list(study.members.values())
         settings: dict[str, Any] = {"version": __version__}
@@ -288,11 +299,12 @@ class Task:
         if step == "validate" or self.site:
             names = [self.site] if self.site else list(sites)
             # Privacy: people who are withdrawn, or called otherwise, are prepared anew.
-            keys = *self.kind.site_keys[step], "without", "person"
+            keys = self.kind.site_keys[step]
+            keys += ("without", "person") if of_people else ()
             settings["sites"] = [section(sites[name], *keys) for name in names]
             is_made = registry.makes_data(study.full_study, sites)
-            if step != "reconstruct" and not is_made:
-                settings["files"] = _digest(self._images(sites))
+            if step != "reconstruct" and of_people and not is_made:
+                settings["files"] = files.state_of(self._images(sites))
         elif step not in ("make_data", "plan"):
             # Results are stamped with the kind of their data.
             settings["data"] = {name: site.data for name, site in sites.items()}
@@ -307,7 +319,7 @@ def task_rules(study: StudyConfig, n_parts: int = 0) -> list[Task]:
     study
         The study.
     n_parts
-        Jobs that prepare the people of one site; ``{part}`` stands for each.
+        Jobs that share a step's people at one site; ``{part}`` stands for each.
     """
     validate, later = [], []
     for name, stage in study.members.items():
@@ -320,7 +332,7 @@ def task_rules(study: StudyConfig, n_parts: int = 0) -> list[Task]:
                 # Sites work elsewhere: one command asks them for all of a stage.
                 if command == next(iter(stage.release_steps)):
                     later.append(replace(task, step="aggregate"))
-            elif command == "prepare" and n_parts > 1:
+            elif n_parts > 1 and command in registry.of(stage).steps_in_parts:
                 gather = replace(task, n_parts=n_parts)
                 later += [replace(gather, part="{part}"), gather]
             elif step.over != "study":
@@ -376,13 +388,3 @@ def _time_of(path: str | Path) -> int:
 
 def _features(study: StudyConfig, site: str) -> str:
     return str(study.private(site) / "projected.npz")
-
-
-def _digest(paths: Iterable[str]) -> str:
-    """SHA-256 of files' names, sizes and times."""
-    digest = hashlib.sha256()
-    for path in paths:
-        status = os.stat(path) if os.path.exists(path) else None
-        size_and_time = status and (status.st_size, status.st_mtime_ns)
-        digest.update(f"{path} {size_and_time}\n".encode())
-    return digest.hexdigest()

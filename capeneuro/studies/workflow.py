@@ -41,8 +41,8 @@ from capeneuro.studies.tasks import Task
 RUN = "CAPENEURO_RUN"
 # Folder of the installed package that holds `sim`, which a checkout has beside it.
 MAKERS = "_makers"
-# Key of Snakemake's `--config` that says by how many jobs a site's people are prepared.
-PREPARE_JOBS = "prepare_jobs"
+# Key of Snakemake's `--config` that says how many jobs share a site's people.
+SITE_JOBS = "site_jobs"
 # Oldest Snakemake that the rules work with.
 LEAST_SNAKEMAKE = (9, 20)
 # Snakemake, which has no word for an interruption before it runs.
@@ -67,7 +67,7 @@ class StudyFile(NamedTuple):
     sites: Sites
     """Sites whose files are here."""
     n_parts: int
-    """Jobs that prepare the people of one site, before one gathers them; 0: none."""
+    """Jobs that share the people of one site, before one gathers them; 0: none."""
 
 
 def read_study(
@@ -86,10 +86,10 @@ def read_study(
     ------
     ConfigError
         If there is more than one file, or keys were overridden on the command line: a
-        study is one file, and the steps read that file; only :data:`PREPARE_JOBS` is no
+        study is one file, and the steps read that file; only :data:`SITE_JOBS` is no
         key of it. If a site has no file that its keys name.
     """
-    n_parts = config.pop(PREPARE_JOBS, 0)
+    n_parts = config.pop(SITE_JOBS, 0)
     find_commands()
     find_makers()
     # Privacy: Snakemake's records of its jobs name the files of people.
@@ -103,13 +103,13 @@ def read_study(
         )
     if not isinstance(n_parts, int) or n_parts < 0:
         raise ConfigError(
-            f"{PREPARE_JOBS}: must be a number of jobs of a site, got {n_parts!r}"
+            f"{SITE_JOBS}: must be a number of jobs of a site, got {n_parts!r}"
         )
     sites = load_sites(study)
     if most_jobs is not None and n_parts * len(sites) > most_jobs:
         # Snakemake would wait for ever for the rest of an array of jobs.
         raise ConfigError(
-            f"{PREPARE_JOBS}: jobs of all {len(sites)} sites must be at most jobs: "
+            f"{SITE_JOBS}: jobs of all {len(sites)} sites must be at most jobs: "
             f"{most_jobs} of the profile, got {n_parts} each; raise jobs"
         )
     check_inputs(study, sites)

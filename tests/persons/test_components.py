@@ -30,9 +30,9 @@ def test_people_are_written(site, t_r):
         folder / "projected.npz",
         ((k, (X + 2 * center[:, None]).astype("f4")) for k, X in people.items()),
     )
-    about = halved, 2.0, center, grid, mask, t_r
+    about = components.Reconstruction(folder, halved, 2.0, center, grid, mask)
     compute_all = partial(people_of_site.prepared, title="reconstruct")
-    found = components.write_people(folder, *about, compute_all)
+    found = components.write_people(about, t_r, compute_all)
     assert found["n_people"] == 2
     courses = read(folder / "timecourses.tsv")
     assert len(courses) == 60 + 90
@@ -61,10 +61,12 @@ def test_people_are_written(site, t_r):
     np.testing.assert_allclose(found["power"][0], first.mean(axis=0), rtol=1e-4)
 
 
-def test_a_run_that_was_killed_goes_on_at_the_next_person(site, monkeypatch):
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_run_that_was_killed_goes_on_at_the_next_person(site, monkeypatch, is_lost):
     folder, people, result, grid, mask = site
     files.write_features(folder / "projected.npz", people.items())
-    about = folder, result, 1.0, np.zeros(grid.n_features), grid, mask, 2.0
+    center = np.zeros(grid.n_features)
+    about = components.Reconstruction(folder, result, 1.0, center, grid, mask)
     people_of_site = SitePeople(folder / "parts", "key", 1, 1)
     compute_all = partial(people_of_site.prepared, title="reconstruct")
     write_maps, written = nifti.write_maps, []
@@ -78,12 +80,18 @@ def test_a_run_that_was_killed_goes_on_at_the_next_person(site, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(nifti, "write_maps", one_alone)
         with pytest.raises(MemoryError):
-            components.write_people(*about, compute_all)
+            components.write_people(about, 2.0, compute_all)
     assert not (folder / "timecourses.tsv").exists()  # no half of a table
+    stranger = about.path_of("sub-of-before")
+    stranger.touch()
     first = written[0].stat().st_mtime_ns
-    components.write_people(*about, compute_all)
-    assert written[0].stat().st_mtime_ns == first
-    written[0].unlink()  # as Snakemake does when a job fails
-    components.write_people(*about, compute_all)
-    assert written[0].is_file()
+    if is_lost:
+        written[0].unlink()
+    components.write_people(about, 2.0, compute_all)
+    paths = [folder / components.PERSON.format(name) for name in people]
+    assert (paths[0].stat().st_mtime_ns == first) == (not is_lost)
+    words = [path.with_name(path.name[:-7] + ".json") for path in paths]
+    # Privacy: nothing of anybody else stays.
+    assert {*paths[0].parent.iterdir()} == {*paths, *words}
+    assert not stranger.parent.exists()
     assert len(read(folder / "timecourses.tsv")) == 60 + 90

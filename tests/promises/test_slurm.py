@@ -54,7 +54,7 @@ class Cluster(NamedTuple):
         """Start a study; its messages go to a file in its folder."""
         command = [str(BIN / "snakemake"), "--workflow-profile"]
         command += [str(ROOT / "workflow/profiles/slurm")]
-        command += ["--config", f"prepare_jobs={PARTS}", *options]
+        command += ["--config", f"site_jobs={PARTS}", *options]
         with open(folder / "messages.txt", "a") as messages:
             process = subprocess.Popen(
                 command,
@@ -181,13 +181,17 @@ def tell(event: str, start: float) -> None:
     print(f"\n{time.monotonic() - start:6.1f} s  {event}", flush=True)
 
 
+# Folders of a site that differ between runs: who took how long, and was charged when.
+APART = {"logs", "settings", "ledger", "prepare-people"}
+
+
 def files_of(folder: Path) -> dict[str, str]:
     """Digests of what a study wrote: results, and sites' own files."""
     paths = [*folder.glob("results/**/*"), *folder.glob("private/[!_]*/*/**/*")]
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in paths
-        if path.is_file() and not {"logs", "settings", "ledger"} & {*path.parts}
+        if path.is_file() and not APART & {*path.parts}
     }
 
 
@@ -302,7 +306,7 @@ def test_a_site_is_prepared_whatever_happens_to_its_jobs(cluster, local, tmp_pat
     injured: list[str] = []
 
     def stored() -> set[Path]:
-        return {*folder.glob("private/*/*/parts/*.npz")}
+        return {*folder.glob("private/*/*/prepare-people/*.npz")}
 
     def working() -> tuple[str, list[int]] | None:
         """A job that has stored somebody since, with people left to prepare."""

@@ -19,7 +19,7 @@ def test_plan_foretells_what_preparing_takes_and_says_what_it_took(tiny, capsys)
     assert "a job for each site on one core needs `mem_mb: " in said
     assert "prepared before" not in said
     new = {path.name for path in {*Path("private").rglob("*")} - before}
-    assert not {"projected.npz", "parts", "qc.html"} & new
+    assert not {"projected.npz", "prepare-people", "qc.html"} & new
     log = Path("private/site-1/tiny/logs/prepare.log")
     log.parent.mkdir(parents=True)
     log.write_text("a line\ntook 12.0 s, 9.5 s of a processor, at most 210 MiB\n")

@@ -326,13 +326,14 @@ def test_the_cluster_profile_plans_a_job_per_site_with_its_own_resources(tmp_pat
     assert len(re.findall(r"capeneuro (?:prepare|pca).*OMP_NUM_THREADS", text)) == 6
     assert len(re.findall(r"mem_mb=4000.*runtime=60", text)) >= 4
     # People of a site by several jobs, which are no more than may wait.
-    by_parts = (*profile, "--config", "prepare_jobs=3", "--jobs")
+    by_parts = (*profile, "--config", "site_jobs=3", "--jobs")
     done = run(tmp_path, "snakemake", "-n", *by_parts, "12")
     text = done.stdout + done.stderr
     assert re.search(r"^prepare_part +12$", text, re.MULTILINE)
-    assert len(re.findall("rule prepare_part:", text)) == 12
+    for rule in ("prepare_part", "reconstruct_part"):
+        assert len(re.findall(f"rule {rule}:", text)) == 12
     done = run(tmp_path, "snakemake", "-n", *by_parts, "11")
-    assert "prepare_jobs: jobs of all 4 sites must be at most jobs: 11" in done.stdout
+    assert "site_jobs: jobs of all 4 sites must be at most jobs: 11" in done.stdout
 
 
 @pytest.mark.slow
