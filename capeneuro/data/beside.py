@@ -107,7 +107,7 @@ def inputs(run: Path, cleaning: Cleaning) -> list[Path]:
 
 
 def state_of(runs: Iterable[Path], cleaning: Cleaning, site: SiteConfig) -> str:
-    """Digest of what a person's features, and pictures of them, depend on."""
+    """Digest of a person's files, on which features and pictures depend."""
     paths: list[Path] = []
     times: list[float | None] = []
     for run in runs:

@@ -281,7 +281,7 @@ def inputs(study: RowStudy, site: SiteConfig) -> list[str]:
 
 
 def state_of(study: RowStudy, site: SiteConfig, person: Person) -> str:
-    """Digest of what the row of a person is made from: runs, and values in tables."""
+    """Digest of a person's runs and values in tables, of which the row is made."""
     runs = beside.state_of(person.images, study.rows.features.cleaning, site)
     return f"{runs} {person.values.tobytes().hex()}"
 

@@ -91,6 +91,11 @@ def how_many(people: int, runs: int | None = None) -> str:
     return f"{text}, {'1 run' if runs == 1 else f'{runs} runs'}"
 
 
+def sites_in_words(n: int) -> str:
+    """Number of sites whose files are here, in words."""
+    return {0: "no site here", 1: "1 site"}.get(n, f"{n} sites")
+
+
 def table(rows: list[list[str]]) -> list[str]:
     """Rows in columns of their own widths; one that is empty all over is left out."""
     columns = [c for c in zip(*rows, strict=True) if set(c[1:]) != {"-"}]

@@ -34,7 +34,7 @@ SEGMENT = 128
 
 @dataclass(frozen=True)
 class Reconstruction:
-    """Released components, and what turns one person's features into that person's own.
+    """Released components, with the space in which a person's own maps are computed.
 
     Parameters
     ----------

@@ -72,6 +72,8 @@ CONSTANTS = {
     "file": "public knowledge that the study starts from",
     "ridge": "how strongly coefficients are shrunk",
 }
+# Files that say where features are; `source` of the study tells of its numbers.
+FILES_OF_PLACES = ("mask", "basis_file")
 UNITS = {
     "subject": "everything of one person that the study used",
     "sample": "one volume (one image of the series) of one person",
@@ -199,6 +201,8 @@ def constants(
             origin = prior if key.startswith("prior.") else source
             if not _has(stated, key):
                 origin = "a default"
+            elif name in FILES_OF_PLACES:
+                origin = "a file that all sites have"
             row = {"key": key, "value": written(section), "source": origin}
             rows.append({**row, "description": CONSTANTS[name]})
         elif isinstance(section, Mapping):

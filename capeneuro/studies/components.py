@@ -173,7 +173,7 @@ class ComponentsKind(StudyKind):
                 if why != "n/a":
                     label = f"{person} session {session} {task} run {run}"
                     print(f"  left out: {label}: {why}")
-        print(f"{len(sites)} sites, {n_features} features: valid")
+        print(f"{survey.sites_in_words(len(sites))}, {n_features} features: valid")
 
     def _include(
         self,

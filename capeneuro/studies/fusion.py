@@ -30,7 +30,7 @@ from capeneuro.algorithms.cca import (
 from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.fusion import FusionConfig
 from capeneuro.config.site import SiteConfig
-from capeneuro.data import derivatives, eeg, files, labels, nifti
+from capeneuro.data import derivatives, eeg, files, labels, nifti, survey
 from capeneuro.data import views as view_files
 from capeneuro.data.tables import constant_features, open_table
 from capeneuro.data.views import (
@@ -163,7 +163,10 @@ class FusionKind(StudyKind):
             print(f"{name}: {len(pairs)} people with both views")
             keep_inventory(study, name, *inventories(study, sites[name]))
         first, second = views.sizes
-        print(f"{len(sites)} sites, {first} features of fmri, {second} of eeg: valid")
+        print(
+            f"{survey.sites_in_words(len(sites))}, {first} features of fmri, "
+            f"{second} of eeg: valid"
+        )
 
     # --- at one site -----------------------------------------------------------------
 

@@ -3,7 +3,6 @@
 import fcntl
 import logging
 import multiprocessing
-import os
 import signal
 import subprocess
 import sys
@@ -83,7 +82,7 @@ def run_step(study: StudyConfig, sites: Sites, step: str, **options: Any) -> Any
 def _site_people(
     task: Task, sites: Sites, threads: int, part: str, **options: Any
 ) -> SitePeople:
-    """People of a site for a step: all of them, or a part such as ``3/8``."""
+    """Choose a site's people for a step: all of them, or a part such as ``3/8``."""
     one_site(sites, task.site)
     number, n_parts = parse_part(part) if part else (0, 1)
     key = task.digest(sites)
@@ -281,7 +280,7 @@ def _make_data(path: str | Path, task: Task, cores: int) -> None:
     command += ["--log", task.log]
     # A terminal would interrupt it, too; this process ends it.
     with _without_interruptions():
-        maker = subprocess.Popen(command, env={**os.environ, workflow.RUN: "1"})
+        maker = subprocess.Popen(command)
     try:
         status = maker.wait()
     finally:

@@ -22,7 +22,7 @@ from capeneuro.algorithms.verdicts import Verdicts
 from capeneuro.config.errors import ConfigError, check_all, some
 from capeneuro.config.rows import RowStudy
 from capeneuro.config.site import SiteConfig
-from capeneuro.data import derivatives, eeg, files, labels, nifti
+from capeneuro.data import derivatives, eeg, files, labels, nifti, survey
 from capeneuro.data import rows as row_files
 from capeneuro.data.inventory import Inventory
 from capeneuro.data.rows import Person, Shape, find_people, open_rows
@@ -383,7 +383,7 @@ class RowStudyKind(StudyKind):
                 )
         if line := self.places_in_words():
             print(line)
-        print(f"{len(sites)} sites, {D} features: valid")
+        print(f"{survey.sites_in_words(len(sites))}, {D} features: valid")
 
     def places_in_words(self) -> str:
         """Number of features that are places of maps, and their kind; empty: none."""
@@ -538,7 +538,7 @@ class RowStudyKind(StudyKind):
         if study.rows.features.kind in ("table", "components"):
             # These are read faster than a process is asked for them.
             people = replace(people, threads=1)
-        rows: list[tuple[str, float, float, list[float]]] = []
+        rows: list[tuple[str, float, float, list[str]]] = []
         low, high = np.inf, -np.inf
         kept_rows: dict[str, np.ndarray] = {}
         notes, new_notes = SiteNotes(folder, [], []), SiteNotes(folder, [], [])
@@ -582,7 +582,7 @@ class RowStudyKind(StudyKind):
             Z = encode(np.concatenate([*block.values()], axis=1), beside)
             for name, z in zip(block, np.hsplit(Z, len(block)), strict=True):
                 size, weight = self.row_size(z), self.clip_weight(z)
-                rows.append((name, size, weight, persons[name].beside.tolist()))
+                rows.append((name, size, weight, self._as_written(persons[name])))
                 yield name, z
 
         path = folder / "projected.npz"
@@ -641,10 +641,19 @@ class RowStudyKind(StudyKind):
             values = self.describe_people(
                 result, x, person.beside[:, None], site_index
             )[:, 0]
-            cells = (f"{value:.6g}" for value in (*person.beside, *values))
-            rows.append([name, *cells])
+            cells = (f"{value:.6g}" for value in values)
+            rows.append([name, *self._as_written(person), *cells])
         header = ["participant_id", *study.beside, *self.people_columns()]
         files.write_table(study.private(site) / self.site_files[0], header, rows)
+
+    def _as_written(self, person: Person) -> list[str]:
+        """Values of a person in the table beside features; groups by their names."""
+        values = zip(self.study.beside, person.beside.tolist(), strict=True)
+        words = self.study.levels
+        return [
+            words[name][int(value)] if name in words else f"{value:.6g}"
+            for name, value in values
+        ]
 
     def _stored_rows(self, site: str) -> Mapping[str, np.ndarray]:
         """Rows of people that `prepare` kept, since they take long; empty: none."""

@@ -53,7 +53,7 @@ class SitePeople:
     stores_all
         Whether everybody is stored until all are done, as in a part; else those whose
         files it is told, where that pays.
-    kept
+    lasting
         Files of people that stay when all are done.
     """
 
@@ -64,7 +64,7 @@ class SitePeople:
     threads: int = 1
     key_without_people: str = ""
     stores_all: bool = False
-    kept: set[Path] = field(default_factory=set, compare=False, repr=False)
+    lasting: set[Path] = field(default_factory=set, compare=False, repr=False)
 
     def names(self, people: Iterable[str]) -> list[str]:
         """Names of the people of this job: everybody, or every ``n_parts``-th."""
@@ -125,7 +125,7 @@ class SitePeople:
             person = self._read(paths[name]) if name in is_stored else next(computed)
             X, notes = person or compute(name, people[name], paths[name])
             if state_of is not None and X.nbytes <= LARGEST_KEPT:
-                self.kept.add(paths[name])
+                self.lasting.add(paths[name])
             yield name, X, notes
 
     def store(
@@ -147,7 +147,7 @@ class SitePeople:
             files.write_text(self.folder / part_name(self.part, self.n_parts), text)
         elif self.folder is not None and self.folder.is_dir():
             # Privacy: of a person who is withdrawn nothing stays.
-            for path in {*self.folder.iterdir()} - self.kept:
+            for path in {*self.folder.iterdir()} - self.lasting:
                 path.unlink()
             if not any(self.folder.iterdir()):
                 self.folder.rmdir()

@@ -227,7 +227,7 @@ class Task:
         ).hexdigest()
 
     def digest_without_people(self, sites: Sites) -> str:
-        """SHA-256 of what a person's features are made from but that person's files."""
+        """SHA-256 of keys and public files, of which everybody's features are made."""
         settings = json.loads(self._settings(sites, of_people=False))
         paths = self.kind.public_files() + self.kind.validated_files()
         mask = sites[self.site].mask
