@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from capeneuro.algorithms import contrasts
-from capeneuro.algorithms.contrasts import Contrasts
+from capeneuro.algorithms.contrast_effects import Contrasts
 from capeneuro.algorithms.designs import Covariate, Design
 from capeneuro.algorithms.outcomes import Outcomes
 from capeneuro.algorithms.verdicts import LEVEL

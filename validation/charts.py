@@ -23,7 +23,7 @@ import numpy as np
 import scipy
 from joblib import Parallel, delayed
 
-from capeneuro.algorithms import charts, contrasts
+from capeneuro.algorithms import charts, contrasts, site_centers
 from capeneuro.algorithms.charts import Chart
 from capeneuro.algorithms.confidence import WIDTH
 from capeneuro.algorithms.contrasts import ReleasedMoments
@@ -161,12 +161,12 @@ def moments_of(
     tau, centers, likely = CLIP**0.5 * REACH * unit, None, effects
     if design.is_released:
         tau, first = tau / (1 - MEANS_SHARE) ** 0.5, unit / MEANS_SHARE**0.5
-        bounds = {"weights": contrasts.unit_weights(effects), "clip": 1.0}
+        bounds = {"weights": site_centers.unit_weights(effects), "clip": 1.0}
         sums = site_sums(block, n_sites=S, **bounds) / M
         sums = sums + first * rng.standard_normal(len(sums))
         sizes = np.bincount(people.site, minlength=S).astype(float)
         release = Release(sums, first, M, (), mu)
-        centers = contrasts.centers_from(release, effects, sizes, sizes > 0)
+        centers = site_centers.centers_from(release, effects, sizes, sizes > 0)
         likely = design.with_centers(centers.values, sizes.tolist()).effects
     of_sites = None if centers is None else centers.values
     released = []

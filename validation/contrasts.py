@@ -27,9 +27,14 @@ from joblib import Parallel, delayed
 
 from capeneuro.algorithms import contrasts, designs
 from capeneuro.algorithms.confidence import WIDTH
-from capeneuro.algorithms.contrasts import Contrasts
+from capeneuro.algorithms.contrast_effects import Contrasts
 from capeneuro.algorithms.designs import Covariate, Design
 from capeneuro.algorithms.outcomes import Outcomes
+from capeneuro.algorithms.site_centers import (
+    centers_from,
+    predicted_centers,
+    unit_weights,
+)
 from capeneuro.config.study import MEANS_SHARE
 from capeneuro.data import files
 from capeneuro.federation.mechanism import Release
@@ -194,7 +199,7 @@ def of_set(cell: Cell, seed: int) -> list[list[float]]:
         again = np.random.default_rng([seed, *cell[:3]])
         everybody, own, *_ = consortium(cell._replace(released=False), R, again)
         known = own.effects
-        bounds = {"weights": contrasts.unit_weights(effects), "clip": 1.0}
+        bounds = {"weights": unit_weights(effects), "clip": 1.0}
         sums = site_sums(Block(X, starts, "subject"), n_sites=cell.S, **bounds) / M
     of = {"weights": np.array([e.weight for e in known]), "clip": np.inf}
     value = linear_moments(Block(everybody, starts, "subject"), **of) / M
@@ -211,7 +216,7 @@ def of_set(cell: Cell, seed: int) -> list[list[float]]:
             tau, first = tau / (1 - MEANS_SHARE) ** 0.5, unit / MEANS_SHARE**0.5
             noisy = sums + first * rng.standard_normal(len(sums))
             release = Release(noisy, first, M, (), mu)
-            centers = contrasts.centers_from(release, design.effects, sizes, sizes > 0)
+            centers = centers_from(release, design.effects, sizes, sizes > 0)
             effects = design.with_centers(centers.values, sizes).effects
             clipped = mean(CLIP**0.5 * REACH, centers.values)
         value = clipped + tau * rng.standard_normal(len(clipped))
@@ -222,9 +227,7 @@ def of_set(cell: Cell, seed: int) -> list[list[float]]:
             own, likely = [None, None], effects
             if cell.released:
                 deviations = first, 0.0
-                own = [
-                    contrasts.predicted_centers(design.effects, t) for t in deviations
-                ]
+                own = [predicted_centers(design.effects, t) for t in deviations]
                 near = own[0]
                 likely = design.with_centers(near.values, near.sizes.tolist()).effects
             told, alone = (

@@ -24,8 +24,8 @@ import numpy as np
 import pandas as pd
 import scipy
 
-from capeneuro.algorithms import contrasts
-from capeneuro.algorithms.contrasts import Contrasts
+from capeneuro.algorithms import contrast_effects, contrasts
+from capeneuro.algorithms.contrast_effects import Contrasts
 from capeneuro.algorithms.designs import Covariate, Design
 from capeneuro.algorithms.outcomes import Outcomes
 from capeneuro.data import files
@@ -193,7 +193,7 @@ def of_abide(data: Path, draws: int) -> list[list[str]]:
                     rng = np.random.default_rng([seed, M])
                     sample = resampled(private, M, rng)
                     result = released(sample, outcomes, epsilon, rng)
-                    mean = contrasts.shrunk_means(result, outcomes.center)
+                    mean = contrast_effects.shrunk_means(result, outcomes.center)
                     errors.append(np.linalg.norm((mean - truth) / scale) / far)
                     # Labels that have nothing to do with people, of whom some are
                     # there several times.

@@ -19,7 +19,7 @@ import numpy as np
 
 import capeneuro as cn
 from capeneuro.algorithms import metrics, verdicts
-from capeneuro.algorithms.contrasts import Contrasts
+from capeneuro.algorithms.contrast_effects import Contrasts
 from capeneuro.algorithms.designs import Covariate
 from capeneuro.algorithms.ica import rotation
 from capeneuro.config import load

@@ -38,8 +38,14 @@ instruments
     Moments of covariates with their instruments, estimated with public numbers.
 outcomes
     Outcomes of people by public numbers, and the bias of effects by a clip.
+site_centers
+    Means of covariates at each site, released before a contrast.
 contrasts
     Many outcomes on few covariates: group contrasts over sites.
+contrast_fit
+    The regression by released moments, and what moves its coefficients.
+contrast_effects
+    Effects with their precision, tests and sizes.
 questions
     Linear questions to released moments, asked afterwards.
 charts

@@ -34,7 +34,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from capeneuro.algorithms import contrasts, shrinkage
+from capeneuro.algorithms import contrast_effects, contrasts, shrinkage, site_centers
 from capeneuro.algorithms.confidence import SHARE
 from capeneuro.algorithms.covariance import CONSTANT
 from capeneuro.algorithms.designs import (
@@ -311,7 +311,7 @@ def predict_contrasts(
     tau, effects, centers = _released(noise, design, clip)
     exact_centers = None
     if design.is_released:
-        exact_centers = contrasts.predicted_centers(design.effects, 0.0)
+        exact_centers = site_centers.predicted_centers(design.effects, 0.0)
     private = contrasts.predicted_contrasts(
         effects, outcomes, clip, tau, n_people, centers
     )
@@ -366,12 +366,12 @@ def predict_contrasts_ratio(
 
 def _released(
     noise: Noise, design: Design, clip: float
-) -> tuple[float, tuple[Effect, ...], contrasts.Centers | None]:
+) -> tuple[float, tuple[Effect, ...], site_centers.Centers | None]:
     """Noise of the moments, the effects in them, and means of sites if released."""
     tau = noise("linear_moments", clip**0.5 * contrasts.REACH, "contrast")
     if not design.is_released:
         return tau, design.effects, None
-    centers = contrasts.predicted_centers(
+    centers = site_centers.predicted_centers(
         design.effects, noise("site_sums", 1.0, "means")
     )
     design = design.with_centers(centers.values, centers.sizes.tolist())
@@ -379,12 +379,12 @@ def _released(
 
 
 def _smallest_effect(
-    private: contrasts.Contrasts, effects: Sequence[Effect]
+    private: contrast_effects.Contrasts, effects: Sequence[Effect]
 ) -> tuple[int, float, float]:
     """Index of the effect with most weight, its error, and the smallest one seen."""
     weights = np.array([0.0 if e.is_constant else e.weight for e in effects])
     k = int(np.argmax(weights))
     error = float(np.mean(private.errors[k] / private.within_group_sd))
     n_tests = int(np.sum(weights > 0)) * private.effects.shape[1]
-    least = contrasts.minimum_detectable_effect(error, n_tests, LEVEL, POWER)
+    least = contrast_effects.minimum_detectable_effect(error, n_tests, LEVEL, POWER)
     return k, error, least

@@ -25,7 +25,8 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
-from capeneuro.algorithms.contrasts import Fit, ReleasedMoments
+from capeneuro.algorithms.contrast_fit import Fit
+from capeneuro.algorithms.contrasts import ReleasedMoments
 from capeneuro.algorithms.designs import Effect, Factor, scales
 
 LEVEL = 0.05

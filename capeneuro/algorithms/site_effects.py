@@ -23,7 +23,8 @@ import scipy
 
 from capeneuro.algorithms import instruments
 from capeneuro.algorithms.confidence import WIDTH
-from capeneuro.algorithms.contrasts import Fit, ReleasedMoments
+from capeneuro.algorithms.contrast_fit import Fit
+from capeneuro.algorithms.contrasts import ReleasedMoments
 from capeneuro.algorithms.designs import scales
 from capeneuro.linalg import TINY
 

@@ -32,7 +32,7 @@ import scipy
 
 from capeneuro import linalg
 from capeneuro.algorithms.cca import CanonicalDirections
-from capeneuro.algorithms.contrasts import Contrasts
+from capeneuro.algorithms.contrast_effects import Contrasts
 from capeneuro.algorithms.ica import (
     Unmixing,
     has_spatial_structure,

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from capeneuro.algorithms import model_order
 from capeneuro.algorithms.cca import CanonicalDirections
-from capeneuro.algorithms.contrasts import Contrasts
+from capeneuro.algorithms.contrast_effects import Contrasts
 from capeneuro.algorithms.ica import Unmixing
 from capeneuro.algorithms.network import Network
 from capeneuro.algorithms.patterns import Patterns

@@ -7,7 +7,7 @@ import numpy as np
 
 from capeneuro.algorithms import model_order, shrinkage, verdicts
 from capeneuro.algorithms.cca import CanonicalDirections
-from capeneuro.algorithms.contrasts import Contrasts
+from capeneuro.algorithms.contrast_effects import Contrasts
 from capeneuro.algorithms.ica import Unmixing, inseparable
 from capeneuro.algorithms.network import Network
 from capeneuro.algorithms.patterns import Patterns

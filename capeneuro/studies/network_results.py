@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from capeneuro.algorithms import contrasts
-from capeneuro.algorithms.contrasts import Contrasts
+from capeneuro.algorithms import contrast_effects
+from capeneuro.algorithms.contrast_effects import Contrasts
 from capeneuro.algorithms.verdicts import ABOVE, LEVEL, NOT_ABOVE
 from capeneuro.config.contrast import ContrastConfig
 from capeneuro.data import measures, nifti
@@ -59,7 +59,7 @@ def write_maps(
         center = public[places]
     means, errors = result.effects[k][0, places], result.errors[k][0, places]
     scale = result.within_group_sd[places]
-    shrunk = contrasts.shrunk(means, errors, scale, center)
+    shrunk = contrast_effects.shrunk(means, errors, scale, center)
     weights = shrunk.reshape(len(names), -1).T
     template = shape.courses.basis.synthesis.toarray()
     template = template / np.sqrt(np.mean(template**2, axis=0))

@@ -17,7 +17,13 @@ from contrast_rows import (
     stacked,
 )
 
-from capeneuro.algorithms import contrasts, designs, forecast_rows, verdicts
+from capeneuro.algorithms import (
+    contrast_effects,
+    contrasts,
+    designs,
+    forecast_rows,
+    verdicts,
+)
 from capeneuro.algorithms.confidence import WIDTH
 from capeneuro.algorithms.outcomes import Outcomes
 from capeneuro.federation.mechanism import Release
@@ -115,7 +121,7 @@ def test_means_drawn_to_public_ones_are_nearer_to_the_truth(rng):
         found = contrasts.from_release(release, effects, outcomes, 0.5)
         raw = found.effects[-1] + public
         found = replace(found, effects=found.effects + np.outer([0, 0, 1], public))
-        means = contrasts.shrunk_means(found, public)
+        means = contrast_effects.shrunk_means(found, public)
         off = np.array([means, raw, public]) - y.mean(axis=1)
         errors.append(np.mean(off**2, axis=1))
     drawn, raw, public = np.mean(errors, axis=0)
@@ -148,7 +154,7 @@ def test_effects_are_as_precise_as_foretold(rng):
     assert told[1] > 1.5 * told[0]
 
 
-def sizes_of(n_draws: int, N: int, narrow: float) -> list[contrasts.Contrasts]:
+def sizes_of(n_draws: int, N: int, narrow: float) -> list[contrast_effects.Contrasts]:
     """Contrasts of six outcomes that people differ in less than is public."""
     results, tau = [], 2 * 0.5**0.5 * REACH / (N * MU)
     outcomes = Outcomes(np.zeros(6), np.full(6, 0.01))

@@ -5,7 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from capeneuro.algorithms import contrasts, designs
+from capeneuro.algorithms import contrasts, designs, site_centers
 from capeneuro.algorithms.designs import Covariate, Design
 from capeneuro.algorithms.outcomes import Outcomes
 from capeneuro.federation.mechanism import Release
@@ -130,9 +130,9 @@ def test_centers_are_shrunk_to_public_numbers_where_noise_drowns_them():
     sizes, there = np.array([50.0, 60.0, 70.0]), np.array([True, True, False])
     sums = np.array([0.1, -0.05, 0.02, 0.08, 3.0, -3.0])
 
-    def centers(deviation: float) -> contrasts.Centers:
+    def centers(deviation: float) -> site_centers.Centers:
         release = Release(sums, deviation, 110, ("a", "b"), 1.0)
-        return contrasts.centers_from(release, design.effects, sizes, there)
+        return site_centers.centers_from(release, design.effects, sizes, there)
 
     drowned, plain, exact = centers(10.0), centers(1e-4), centers(0.0)
     assert np.abs(drowned.values).max() < 0.01

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from capeneuro.algorithms import contrasts
-from capeneuro.algorithms.contrasts import Contrasts
+from capeneuro.algorithms.contrast_effects import Contrasts
 from capeneuro.algorithms.designs import Covariate, Design
 from capeneuro.algorithms.forecast_rows import predict_contrasts_ratio
 from capeneuro.algorithms.outcomes import Outcomes
