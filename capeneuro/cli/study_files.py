@@ -30,9 +30,40 @@ def init(options: argparse.Namespace) -> None:
 
     folder = Path(options.folder)
     has_study = (folder / "config" / "config.yaml").exists()
-    is_of_networks = options.kind == "networks"
-    is_apart = options.federation != "in-process"
-    if is_apart and (options.sources or has_study or options.data == "simulated"):
+    _check_init(options, folder, has_study)
+    sites = _site_names(options.sites)
+    for name in ("workflow", "config"):
+        if (folder / name).exists() and not (has_study and name == "config"):
+            raise ConfigError(f"{folder / name}: exists already; choose another folder")
+    texts: dict[str, str] = {}
+    if options.sources:
+        summary, decisions = _write_from_folders(options)
+        lines = [*summary, "\nnext, in this order:"]
+        lines += [f"  {step}" for step in _steps_of_folders(options, decisions)]
+    else:
+        lines = _next_lines(options, has_study)
+        if not has_study:
+            texts = scaffold.study_files(
+                sites,
+                options.kind,
+                scaffold.label(folder.resolve().name),
+                data=options.data,
+                people=options.people,
+                volumes=options.volumes,
+                federation=options.federation,
+            )
+    for path, text in (texts | scaffold.workflow_files()).items():
+        files.write_text(folder / path, text)
+    # After all files are written: a reader such as `head` may end this process.
+    print("\n".join(lines))
+
+
+def _check_init(options: argparse.Namespace, folder: Path, has_study: bool) -> None:
+    """Refuse options of `init` that do not go together."""
+    is_contrast = options.kind in ("contrast", "networks")
+    if options.federation != "in-process" and (
+        options.sources or has_study or options.data == "simulated"
+    ):
         raise ConfigError(
             "--federation: begins the study of a lead, who has no data and no study "
             "file yet; leave --from and --data simulated out, and choose a new folder"
@@ -41,104 +72,104 @@ def init(options: argparse.Namespace) -> None:
         raise ConfigError(
             f"--from: writes a study file, and {folder} has one; leave one out"
         )
-    is_contrast = options.kind in ("contrast", "networks")
     if options.sources and options.kind != "components" and not is_contrast:
         raise ConfigError(
             "--from: begins studies of components, networks or contrasts, got --kind "
             f"{options.kind}; leave --from out, and name the folders in the site files "
             "that --kind writes"
         )
-    if is_of_networks and not (options.template and options.sources):
+    if options.kind == "networks" and not (options.template and options.sources):
         raise ConfigError("--kind networks: needs --template and --from")
     for key in "template", "covariates":
         if getattr(options, key) and not (is_contrast and options.sources):
             raise ConfigError(
                 f"--{key}: goes with --from and --kind contrast or networks"
             )
-    sites = _site_names(options.sites)
-    is_simulated = options.data == "simulated" and not options.sources
-    if is_simulated and has_study:
+    if options.data == "simulated" and has_study and not options.sources:
         raise ConfigError(
             f"--data simulated: makes people for a new study, and {folder} has a study "
             "file; choose another folder"
         )
-    for name in ("workflow", "config"):
-        if (folder / name).exists() and not (has_study and name == "config"):
-            raise ConfigError(f"{folder / name}: exists already; choose another folder")
-    texts: dict[str, str] = {}
-    if options.sources:
-        from capeneuro.studies import init_contrast, init_from_folders, init_networks
 
-        protocol = options.people, options.volumes
-        if is_contrast:
-            write = init_networks.write if is_of_networks else init_contrast.write
-            summary, decisions = write(
-                folder,
-                options.sources,
-                options.template,
-                options.data,
-                protocol,
-                options.person,
-                options.covariates,
-            )
-        else:
-            summary, decisions = init_from_folders.write(
-                folder, options.sources, options.data, protocol, options.person
-            )
-    elif not has_study:
-        texts = scaffold.study_files(
-            sites,
-            options.kind,
-            scaffold.label(folder.resolve().name),
-            data=options.data,
-            people=options.people,
-            volumes=options.volumes,
-            federation=options.federation,
+
+def _write_from_folders(options: argparse.Namespace) -> tuple[list[str], list[str]]:
+    """Write a study of folders of data; return a summary, and decisions to be made."""
+    from capeneuro.studies import init_contrast, init_from_folders, init_networks
+
+    folder, protocol = Path(options.folder), (options.people, options.volumes)
+    if options.kind == "components":
+        return init_from_folders.write(
+            folder, options.sources, options.data, protocol, options.person
         )
-    for path, text in (texts | scaffold.workflow_files()).items():
-        files.write_text(folder / path, text)
-    if options.sources:
-        # After all files are written: a reader such as `head` may end this process.
-        if options.data == "private":
-            decisions += [
-                "set epsilon in each file of config/sites: the site's ceiling of all "
-                "studies, some times budget.epsilon",
-                "say who answers for the study: capeneuro explain governance",
-            ]
-        next_steps = [f"cd {folder}", *decisions, "capeneuro check config/config.yaml"]
-        if options.data == "private":
-            next_steps += [
-                f"capeneuro ledger init config/sites/{site}.yaml"
-                for site in init_from_folders.site_names(options.sources)
-            ]
-        next_steps += [
-            f"capeneuro {verb} config/config.yaml" for verb in ("plan", "run")
+    write = init_networks.write if options.kind == "networks" else init_contrast.write
+    return write(
+        folder,
+        options.sources,
+        options.template,
+        options.data,
+        protocol,
+        options.person,
+        options.covariates,
+    )
+
+
+def _steps_of_folders(options: argparse.Namespace, decisions: list[str]) -> list[str]:
+    """List decisions and commands from a new study of folders to its report."""
+    from capeneuro.studies import init_from_folders
+
+    is_private = options.data == "private"
+    if is_private:
+        decisions = [
+            *decisions,
+            "set epsilon in each file of config/sites: the site's ceiling of all "
+            "studies, some times budget.epsilon",
+            "say who answers for the study: capeneuro explain governance",
         ]
-        print("\n".join([*summary, "\nnext, in this order:"]))
-        print("\n".join(f"  {line}" for line in next_steps))
-    elif is_simulated:
+    ledgers = [
+        f"capeneuro ledger init config/sites/{site}.yaml"
+        for site in init_from_folders.site_names(options.sources)
+        if is_private
+    ]
+    return [
+        f"cd {options.folder}",
+        *decisions,
+        "capeneuro check config/config.yaml",
+        *ledgers,
+        "capeneuro plan config/config.yaml",
+        "capeneuro run config/config.yaml",
+    ]
+
+
+def _next_lines(options: argparse.Namespace, has_study: bool) -> list[str]:
+    """Say the next steps after a new study without folders of data."""
+    folder, check = Path(options.folder), "capeneuro check config/config.yaml"
+    if options.data == "simulated" and options.kind in ("components", "fusion"):
         # Tables say what is foretold of; images are known before they are made.
-        if options.kind in ("components", "fusion"):
-            print(f"next: cd {folder}; capeneuro plan config/config.yaml")
-            print("then: capeneuro run config/config.yaml  # makes the people first")
-        else:
-            print(f"next: cd {folder}; capeneuro run config/config.yaml")
-            print("it makes the people, says what may come out, and releases it")
-    elif is_apart:
-        print(f"cd {folder}; fill in config/, then: capeneuro check config/config.yaml")
-        print(
+        return [
+            f"next: cd {folder}; capeneuro plan config/config.yaml",
+            "then: capeneuro run config/config.yaml  # makes the people first",
+        ]
+    if options.data == "simulated":
+        return [
+            f"next: cd {folder}; capeneuro run config/config.yaml",
+            "it makes the people, says what may come out, and releases it",
+        ]
+    if options.federation != "in-process":
+        return [
+            f"cd {folder}; fill in config/, then: {check}",
             "next: each site gets config/config.yaml, the public files that it names, "
-            "and its own draft in config/sites/, which it fills in and nobody else has"
+            "and its own draft in config/sites/, which it fills in and nobody else has",
+        ]
+    if has_study:
+        return [f"cd {folder}; {check}"]
+    lines = [f"cd {folder}; fill in config/, then: {check}"]
+    if options.data == "private":
+        lines.append(
+            "next: rename the sites to your institutions, since a ledger goes by "
+            "its site's name on this machine; then capeneuro ledger init SITE_FILE "
+            "for each file in config/sites, capeneuro plan and run"
         )
-    else:
-        first = "" if has_study else "fill in config/, then: "
-        print(f"cd {folder}; {first}capeneuro check config/config.yaml")
-        if options.data == "private" and not has_study:
-            print(
-                "next: rename the sites to your institutions, since a ledger goes by "
-                "its site's name on this machine; then capeneuro ledger init SITE_FILE "
-                "for each file in config/sites, capeneuro plan and run"
-            )
+    return lines
 
 
 def _site_names(words: list[str]) -> list[str]:

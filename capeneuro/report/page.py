@@ -105,6 +105,8 @@ class Chapter(NamedTuple):
     """Results with their intervals beside those of the run without privacy."""
     n_features: int = 0
     """Number of features of a person, in a study of rows."""
+    foretold: str = ""
+    """Forecast of the result in words, see :func:`foretold`."""
 
     @property
     def sentence(self) -> str:
@@ -220,10 +222,21 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def forecast_of(config: StudyConfig) -> dict[str, float]:
-    """Forecast of a private study, made before its first release."""
+    """Forecast of a private study's noise, made before its first release."""
     if config.arm == "non-private":
         return {}
-    return _read(config.results / "forecast.json")
+    return _read(config.results / "forecast.json").get("noise", {})
+
+
+def foretold(config: StudyConfig, scored: list[list[str]]) -> str:
+    """Forecast of a private study's result in words, with the score that it got."""
+    if config.arm == "non-private":
+        return ""
+    words = _read(config.results / "forecast.json").get("in_short", "")
+    came = [value for name, value, *_ in scored if name == "reference_agreement"]
+    if words and came:
+        words += f". Obtained: {float(came[0]):.2f}, by the run without privacy"
+    return words
 
 
 def beside_of(config: StudyConfig) -> Table | None:

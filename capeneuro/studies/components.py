@@ -556,8 +556,8 @@ class ComponentsKind(StudyKind):
         if self.study.ica.independence != "temporal":
             return verdicts
         path = self.study.results / FORECAST
-        ratios = json.loads(path.read_text()) if path.is_file() else {}
-        return without_mixed(verdicts, unmixing, ratios.get("ICA", 0.0) > 1)
+        foretold = json.loads(path.read_text()) if path.is_file() else {"noise": {}}
+        return without_mixed(verdicts, unmixing, foretold["noise"].get("ICA", 0.0) > 1)
 
     def score(self, sites: Sites) -> None:
         """Compare the components with the truth and with a run without privacy."""
@@ -636,16 +636,18 @@ class ComponentsKind(StudyKind):
             notes = [sentences.prior_fit(PriorFit(*subspace.prior_fit), R), *notes]
         if study.pca.method == "power" and not (study.has_prior or is_not_private):
             notes = [sentences.shares_line(study, subspace), *notes]
+        scored = files.read_table(folder / "scores.tsv")
         return page.Chapter(
             study,
             "components.html.jinja",
             verdicts,
-            files.read_table(folder / "scores.tsv"),
+            scored,
             pictures,
             notes,
             _table(verdicts, described, map_names, path, peaks),
             viewer.viewer(page.findings(verdicts, maps)),
             page.forecast_of(study),
+            foretold=page.foretold(study, scored),
         )
 
     def _picture_of_changes(

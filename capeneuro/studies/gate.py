@@ -290,7 +290,8 @@ def gate(
     refuse(study, sites, counts, forecast, forecaster)
     refuse_later_stages(study, sites)
     if roster is not None:  # the sizes that releases have, and all of it public
-        files.write_json(study.results / FORECAST, forecast.ratios)
+        foretold = {"noise": forecast.ratios, "in_short": forecast.in_short}
+        files.write_json(study.results / FORECAST, foretold)
 
 
 def check_stated(study: StudyConfig) -> None:

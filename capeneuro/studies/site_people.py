@@ -107,14 +107,14 @@ class SitePeople:
         tuple
             Name, features, and what else the site keeps.
         """
-        paths = {name: self._path(name) for name in people}
-        if state_of is not None:
-            paths = {n: self._path(n, state_of(people[n])) for n in people}
+        lasts = self.folder is not None and state_of is not None
+        paths = {
+            name: self._path(name, state_of(people[name]) if lasts else None)
+            for name in people
+        }
         is_stored = {n for n in people if self._is_stored(paths[n]) and has_files(n)}
         work = Parallel(self.threads, return_as="generator")
-        stores = "all" if self.part or self.stores_all else ""
-        if not stores and state_of is not None and self.folder is not None:
-            stores = "slow"
+        stores = "all" if self.part or self.stores_all else "slow" if lasts else ""
         compute = partial(_compute, Path.cwd(), prepare, stores)
         computed = work(
             delayed(compute)(name, people[name], paths[name])
@@ -124,7 +124,7 @@ class SitePeople:
         for name in progress.bar(people, title):
             person = self._read(paths[name]) if name in is_stored else next(computed)
             X, notes = person or compute(name, people[name], paths[name])
-            if state_of is not None and X.nbytes <= LARGEST_KEPT:
+            if lasts and X.nbytes <= LARGEST_KEPT:
                 self.lasting.add(paths[name])
             yield name, X, notes
 

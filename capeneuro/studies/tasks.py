@@ -19,6 +19,7 @@ from capeneuro.config.load import section
 from capeneuro.config.sections import BESIDE
 from capeneuro.config.study import StudyConfig
 from capeneuro.data import files
+from capeneuro.report.privacy_record import versions
 from capeneuro.studies import registry
 from capeneuro.studies.counts import SIZES
 from capeneuro.studies.site_people import part_name
@@ -227,12 +228,13 @@ class Task:
         ).hexdigest()
 
     def digest_without_people(self, sites: Sites) -> str:
-        """SHA-256 of keys and public files, of which everybody's features are made."""
+        """SHA-256 of keys, public files and software that make everybody's features."""
         settings = json.loads(self._settings(sites, of_people=False))
         paths = self.kind.public_files() + self.kind.validated_files()
         mask = sites[self.site].mask
         contents = files.content_of([*paths, *([] if mask is None else [mask])])
-        return hashlib.sha256(f"{settings} {contents}".encode()).hexdigest()
+        made_with = f"{settings} {contents} {versions()}"
+        return hashlib.sha256(made_with.encode()).hexdigest()
 
     def _images(self, sites: Sites) -> list[str]:
         """List the images of its site, or of all sites."""

@@ -128,7 +128,7 @@ def test_scores_compare_with_truth_and_reference(results):
         f"{against}_{kind}"
         for against in ("truth", "reference", "nonprivate_truth")
         for kind in ("ngi", "mean_abs_r", "min_abs_r")
-    }
+    } | {"reference_agreement"}
     assert values["nonprivate_truth_mean_abs_r"] > 0.8
     assert all(0 <= v <= 1 for name, v in values.items() if "_abs_r" in name)
 
@@ -537,8 +537,26 @@ def test_scores_of_a_perfect_unmixing(rng):
     }
     assert rows["truth_ngi"] == pytest.approx(0, abs=1e-12)
     assert rows["truth_mean_abs_r"] == pytest.approx(1)
+    name, agreement, *_ = scores.components(perfect, A, "reference", 2.0)[-1]
+    assert (name, agreement) == ("reference_agreement", pytest.approx(1))
     fewer = scores.components(perfect, A[:, :2], "truth", 2.0)
     assert [row[0] for row in fewer] == ["truth_mean_abs_r", "truth_min_abs_r"]
+
+
+def test_the_page_sets_what_came_beside_what_was_foretold(record, monkeypatch):
+    study = load.load_study(STUDY)
+    words = "maps will agree by about 0.80 (0.60 to 0.90, by data set)"
+    foretold = {"noise": {"PCA": 0.5}, "in_short": words}
+    of_file = {"forecast.json": foretold}
+    monkeypatch.setattr(pages, "_read", lambda path: of_file.get(path.name, {}))
+    scored = [["reference_agreement", "0.7612", "0 by chance", ""]]
+    assert pages.foretold(study, []) == words
+    own = chapter(study)._replace(
+        foretold=pages.foretold(study, scored), forecast=pages.forecast_of(study)
+    )
+    text = pages.render(study, record, [own], Path("."))
+    came = "Obtained: 0.76, by the run without privacy"
+    assert f"<p>Foretold: {words}. {came}.</p>" in text
 
 
 def test_the_page_says_who_took_part_and_what_was_void(results, record):
