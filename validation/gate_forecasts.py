@@ -121,7 +121,7 @@ def row(folder: Path, i: int, example: str, changes: dict[str, Any]) -> str:
         run(str(path))
         config = load.load_study(path)
         rows = files.read_table(config.results / "verdicts.tsv")
-        ratios = json.loads((config.results / "forecast.json").read_text())
+        ratios = json.loads((config.results / "forecast.json").read_text())["noise"]
         scored = files.read_table(config.results / "scores.tsv")
     scores = {name: (value, known) for name, value, known, _ in scored}
     n_above = sum(word == "above noise" for *_, word in rows)

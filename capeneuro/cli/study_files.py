@@ -96,21 +96,17 @@ def _write_from_folders(options: argparse.Namespace) -> tuple[list[str], list[st
     """Write a study of folders of data; return a summary, and decisions to be made."""
     from capeneuro.studies import init_contrast, init_from_folders, init_networks
 
-    folder, protocol = Path(options.folder), (options.people, options.volumes)
-    if options.kind == "components":
-        return init_from_folders.write(
-            folder, options.sources, options.data, protocol, options.person
-        )
-    write = init_networks.write if options.kind == "networks" else init_contrast.write
-    return write(
-        folder,
+    beginning = init_from_folders.Beginning(
+        Path(options.folder),
         options.sources,
-        options.template,
         options.data,
-        protocol,
+        (options.people, options.volumes),
         options.person,
+        options.template,
         options.covariates,
     )
+    kinds = {"networks": init_networks, "contrast": init_contrast}
+    return kinds.get(options.kind, init_from_folders).write(beginning)
 
 
 def _steps_of_folders(options: argparse.Namespace, decisions: list[str]) -> list[str]:
@@ -131,7 +127,7 @@ def _steps_of_folders(options: argparse.Namespace, decisions: list[str]) -> list
         if is_private
     ]
     return [
-        f"cd {options.folder}",
+        f"cd {Path(options.folder)}",
         *decisions,
         "capeneuro check config/config.yaml",
         *ledgers,

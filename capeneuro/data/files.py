@@ -201,10 +201,11 @@ def state_of(paths: Iterable[str | Path]) -> str:
 
 
 def content_of(paths: Iterable[str | Path]) -> str:
-    """SHA-256 of files' names and contents."""
+    """SHA-256 of files' names and contents; of a missing file its name counts."""
     digest = hashlib.sha256()
     for path in paths:
-        with open(path, "rb") as file:
+        content = ""
+        with suppress(OSError), open(path, "rb") as file:
             content = hashlib.file_digest(file, "sha256").hexdigest()
         digest.update(f"{path} {content}\n".encode())
     return digest.hexdigest()

@@ -274,6 +274,7 @@ def inputs(study: RowStudy, site: SiteConfig) -> list[str]:
         if study.rows.features.kind == "runs":
             how = study.rows.features.cleaning
             images = [p for run in images for p in beside.inputs(run, how)]
+            images += [] if site.mask is None else [site.mask]
         paths = list(map(str, images))
     named = getattr(site.images, "table", None)
     tables = [str(table) for table in (named, _table(study, site)) if table]

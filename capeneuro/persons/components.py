@@ -83,6 +83,15 @@ class Reconstruction:
         nifti.write_maps(self.path_of(person), volumes, self.mask, SIDECAR)
         return np.stack([back_projection(unmixing, W, X), S]), None
 
+    def end(self, people: Iterable[str]) -> None:
+        """Move the maps of all people to their folder; others' of an earlier run go."""
+        unfinished, target = self.folder / UNFINISHED, (self.folder / PERSON).parent
+        current = {path for person in people for path in self.written_of(person)}
+        for path in {*unfinished.iterdir()} - current:
+            path.unlink(missing_ok=True)
+        shutil.rmtree(target, ignore_errors=True)
+        unfinished.rename(target)
+
 
 def write_people(
     reconstruction: Reconstruction,
@@ -151,19 +160,7 @@ def write_people(
                 add_links([[*of_run, *_numbers(r[upper])]])
                 mean["power"] = mean["power"] + share * density
                 mean["connectivity"] = mean["connectivity"] + share * r
-    _move_maps(reconstruction, people)
     return mean | {"n_people": len(people), "frequencies": frequencies, "unit": unit}
-
-
-def _move_maps(reconstruction: Reconstruction, people: Iterable[str]) -> None:
-    """Move the maps of all people to their folder; others' of an earlier run go."""
-    folder = reconstruction.folder
-    target = (folder / PERSON).parent
-    current = {path for person in people for path in reconstruction.written_of(person)}
-    for path in {*(folder / UNFINISHED).iterdir()} - current:
-        path.unlink()
-    shutil.rmtree(target, ignore_errors=True)
-    (folder / UNFINISHED).rename(target)
 
 
 def _runs(folder: Path, n_samples: dict[str, int]) -> dict[str, Runs]:

@@ -235,7 +235,7 @@ def foretold(config: StudyConfig, scored: list[list[str]]) -> str:
     words = _read(config.results / "forecast.json").get("in_short", "")
     came = [value for name, value, *_ in scored if name == "reference_agreement"]
     if words and came:
-        words += f". Obtained: {float(came[0]):.2f}, by the run without privacy"
+        words += f". Obtained: {float(came[0]):.2f}, against the run without privacy"
     return words
 
 
@@ -286,31 +286,48 @@ def curve_of(record: dict[str, Any]) -> list[dict[str, float]]:
     return accountants.curve(max(known, key=accounting.compose), record["delta"])
 
 
-def quality(
-    person: str, X: np.ndarray, runs: Sequence[RunQuality], config: ComponentsConfig
-) -> dict[str, Any]:
+def quality(person: str, X: np.ndarray, runs: Sequence[RunQuality]) -> dict[str, Any]:
     """One row of a site's private quality page, of features and of images as read.
 
-    ``clip_weight`` is the share of the person's second moment that PCA's clip leaves.
+    Of keys of the study nothing, since it is kept when clips change: ``moment`` is the
+    norm of the person's second moment, see :func:`with_clip_weight`.
     """
-    norms, bound = np.linalg.norm(X, axis=0), config.pca.norm_bound
-    if config.budget.unit == "sample":
-        squares = (norms.astype(np.float64) / bound) ** 2
-        clipped = np.minimum(squares, config.pca.clip).sum()
-        clip_weight = clipped / max(squares.sum(), 1e-300)
-    else:
-        # |X X'| = |X' X|: the smaller of the two.
-        G = X.T @ X if X.shape[1] < X.shape[0] else X @ X.T
-        moment = np.linalg.norm(G) / X.shape[1] / bound**2
-        clip_weight = min(1.0, config.pca.clip / max(float(moment), 1e-300))
+    norms = np.linalg.norm(X, axis=0)
+    # |X X'| = |X' X|: the smaller of the two.
+    G = X.T @ X if X.shape[1] < X.shape[0] else X @ X.T
     return {
         "subject": person,
         "n_samples": norms.size,
         "median": float(np.median(norms)),
         "high": float(np.percentile(norms, 95)),
-        "clip_weight": float(clip_weight),
+        "moment": float(np.linalg.norm(G)) / X.shape[1],
         **person_quality(runs),
     }
+
+
+def with_clip_weight(
+    row: Mapping[str, Any], norms: np.ndarray, config: ComponentsConfig
+) -> dict[str, Any]:
+    """Put ``clip_weight``, the share that PCA's clip leaves, in place of the moment.
+
+    Parameters
+    ----------
+    row
+        Of :func:`quality`.
+    norms
+        Of the person's samples.
+    config
+        The study.
+    """
+    clip, bound = config.pca.clip, config.pca.norm_bound
+    if config.budget.unit == "sample":
+        squares = (norms.astype(np.float64) / bound) ** 2
+        weight = float(np.minimum(squares, clip).sum() / max(squares.sum(), 1e-300))
+    else:
+        weight = min(1.0, clip / max(row["moment"] / bound**2, 1e-300))
+    names = {"moment": "clip_weight"}
+    values = {**row, "moment": weight}
+    return {names.get(name, name): value for name, value in values.items()}
 
 
 def render_quality(

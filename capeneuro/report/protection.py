@@ -201,7 +201,7 @@ def constants(
             origin = prior if key.startswith("prior.") else source
             if not _has(stated, key):
                 origin = "a default"
-            elif name in FILES_OF_PLACES:
+            elif name in FILES_OF_PLACES and section != "computed":
                 origin = "a file that all sites have"
             row = {"key": key, "value": written(section), "source": origin}
             rows.append({**row, "description": CONSTANTS[name]})

@@ -61,8 +61,9 @@ def components(
         note = f"normalized gain index against the {against}, 0 is perfect"
         rows.append((f"{prefix}_ngi", value, chance, note))
     rows += patterns(unmixing["mixing"], A, prefix, against)
-    if prefix == "reference":
-        r, chance = rows[-2][1], metrics.chance_match(A)
+    # One map alone is always matched.
+    r, chance = rows[-2][1], metrics.chance_match(A)
+    if prefix == "reference" and chance < 1:
         agreement = (r - chance) / (1 - chance)
         note = "the mean as a share of what chance leaves, as `plan` foretells it"
         rows.append((f"{prefix}_agreement", agreement, "0 by chance", note))

@@ -22,7 +22,8 @@ def keep_people(study: StudyConfig, site: SiteConfig) -> None:
     ------
     ConfigError
         If a person is in another ledger or cohort, takes part as another site, or has
-        more volumes than the study allows; the prepared features are removed then.
+        more volumes than the study allows. The features that a release would read are
+        removed then.
     """
     path = study.private(site.name) / "projected.npz"
     people = files.Features(path).n_samples

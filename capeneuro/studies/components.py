@@ -258,7 +258,7 @@ class ComponentsKind(StudyKind):
                     f"{images[0]}: {name} has {X.shape[1]} volumes, fewer than "
                     f"n_components {study.n_components}; exclude the person"
                 )
-            row = page.quality(name, X, qualities, study)
+            row = page.quality(name, X, qualities)
             row["plane"] = None
             if not study.space.has_parcels:
                 row["plane"] = slices.portrait(qualities[0].image, mask)
@@ -270,6 +270,7 @@ class ComponentsKind(StudyKind):
             prepared = people.prepared(runs, encode, title, state_of=state_of)
             for name, X, row in prepared:
                 norms.append(np.linalg.norm(X, axis=0))
+                row = page.with_clip_weight(row, norms[-1], study)
                 plane, alt = row.pop("plane"), f"axial plane of {name}"
                 rows.append(row | {"picture": plane and page.Picture("", plane, alt)})
                 # Pictures of people whom the page will not show are not kept.
@@ -346,6 +347,7 @@ class ComponentsKind(StudyKind):
             why_no_time=reason,
         )
         files.write_text(folder / "reconstruction.html", text)
+        reconstruction.end(files.Features(folder / "projected.npz"))
 
     # --- over all sites --------------------------------------------------------------
 
@@ -556,8 +558,9 @@ class ComponentsKind(StudyKind):
         if self.study.ica.independence != "temporal":
             return verdicts
         path = self.study.results / FORECAST
-        foretold = json.loads(path.read_text()) if path.is_file() else {"noise": {}}
-        return without_mixed(verdicts, unmixing, foretold["noise"].get("ICA", 0.0) > 1)
+        foretold = json.loads(path.read_text()) if path.is_file() else {}
+        ratios = foretold.get("noise", {})
+        return without_mixed(verdicts, unmixing, ratios.get("ICA", 0.0) > 1)
 
     def score(self, sites: Sites) -> None:
         """Compare the components with the truth and with a run without privacy."""

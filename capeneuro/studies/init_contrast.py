@@ -51,25 +51,10 @@ class Outcomes(NamedTuple):
     decisions: list[str]
 
 
-def write(
-    folder: Path,
-    sources: list[Path],
-    template: str | None,
-    data: str,
-    protocol: tuple[int | None, int | None],
-    person: str | None,
-    columns: Sequence[str] = (),
-) -> tuple[list[str], list[str]]:
+def write(beginning: init_from_folders.Beginning) -> tuple[list[str], list[str]]:
     """Write a contrast of the sites' folders.
 
-    Parameters
-    ----------
-    folder, sources, data, protocol, person
-        As of :func:`.init_from_folders.write`.
-    template
-        As of :func:`.init_networks.find_template`; None: of maps cubes are outcomes.
-    columns
-        As of :func:`.init_people.covariates_text`.
+    Of maps without a template cubes are outcomes.
 
     Returns
     -------
@@ -77,11 +62,10 @@ def write(
         Messages for the user, and decisions that only the user can make.
     """
     try:
-        return init_networks.write(
-            folder, sources, template, data, protocol, person, columns
-        )
+        return init_networks.write(beginning)
     except init_from_folders.NoRuns:
         pass  # maps, or tables
+    folder, sources, data, protocol, person, template, columns = beginning
     names = init_from_folders.site_names(sources)
     keys = [{"name": n, "data": data, "person": person, "epsilon": 2.0} for n in names]
     if any(search(f"{source}/**/*.nii*")[0] for source in sources):

@@ -338,35 +338,36 @@ def _usual_confounds(
     return []
 
 
-def write(
-    folder: Path,
-    sources: list[Path],
-    kind: str,
-    protocol: tuple[int | None, int | None] = (None, None),
-    person: str | None = None,
-) -> tuple[list[str], list[str]]:
-    """Write a study of components of the sites' folders.
+class Beginning(NamedTuple):
+    """Folders of data that a new study begins with, and public answers about them."""
 
-    Parameters
-    ----------
-    folder
-        New folder of the study.
-    sources
-        One folder a site.
-    kind
-        The data are private, public or simulated.
-    protocol
-        People at all sites, and volumes of one person, by the study's protocol.
-    person
-        As of :func:`inspect`.
+    folder: Path
+    """New folder of the study."""
+    sources: list[Path]
+    """Folders of data, one a site."""
+    data: str
+    """Kind of the data: private, public or simulated."""
+    protocol: tuple[int | None, int | None] = (None, None)
+    """People at all sites, and volumes of one person, by the study's protocol."""
+    person: str | None = None
+    """Pattern of the person in a path, as of :func:`inspect`."""
+    template: str | None = None
+    """Networks or regions, as of :func:`.init_networks.find_template`."""
+    columns: Sequence[str] = ()
+    """Columns of tables of people, as of :func:`.init_people.covariates_text`."""
+
+
+def write(beginning: Beginning) -> tuple[list[str], list[str]]:
+    """Write a study of components of the sites' folders.
 
     Returns
     -------
     lines, todo
         Messages for the user, and decisions that only the user can make.
     """
-    folders = inspect_all(folder, sources, kind, person)
-    return write_study(folder, folders, kind, protocol)
+    folder, sources, data, protocol, person, *_ = beginning
+    folders = inspect_all(folder, sources, data, person)
+    return write_study(folder, folders, data, protocol)
 
 
 def inspect_all(

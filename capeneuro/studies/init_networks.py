@@ -8,7 +8,6 @@ import importlib
 import os
 import shutil
 from collections import Counter
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -144,31 +143,15 @@ def _in_order(rows: Any, n_maps: int, table: Path) -> Any:
     )
 
 
-def write(
-    folder: Path,
-    sources: list[Path],
-    template: str | None,
-    kind: str,
-    protocol: tuple[int | None, int | None],
-    person: str | None,
-    columns: Sequence[str] = (),
-) -> tuple[list[str], list[str]]:
+def write(beginning: init_from_folders.Beginning) -> tuple[list[str], list[str]]:
     """Write a study of named networks of the sites' folders.
-
-    Parameters
-    ----------
-    folder, sources, kind, protocol, person
-        As of :func:`.init_from_folders.write`.
-    template
-        As of :func:`find_template`.
-    columns
-        As of :func:`.init_people.covariates_text`.
 
     Returns
     -------
     lines, todo
         Messages for the user, and decisions that only the user can make.
     """
+    folder, sources, kind, protocol, person, template, columns = beginning
     folders = init_from_folders.inspect_all(folder, sources, kind, person)
     if template is None:
         raise ConfigError(

@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import groupby
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -94,7 +95,7 @@ def _prepare(
 ) -> None:
     """Prepare a site's people, or store a part of them."""
     task = Task(study, "prepare", site=site)
-    own_key = task.digest_without_people(sites)
+    own_key = partial(task.digest_without_people, sites)
     people = _site_people(task, sites, threads, part, key_without_people=own_key)
     registry.of(study).prepare(sites, site, people)
     people.end()
@@ -107,8 +108,8 @@ def _reconstruct(
     task, kind = Task(study, "reconstruct", site=site), registry.of(study)
     if part and "reconstruct" not in kind.steps_in_parts:
         raise ConfigError(
-            f"--part: reconstruct of a study of {kind.name} takes seconds and is one "
-            "job; leave --part out"
+            f"--part: reconstruct of a study of {kind.name} is one job; leave --part "
+            "out"
         )
     people = _site_people(task, sites, threads, part, stores_all=True)
     kind.reconstruct(sites, site, people)

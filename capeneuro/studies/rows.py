@@ -549,9 +549,10 @@ class RowStudyKind(StudyKind):
             new_notes.qualities.clear()
             return read(person), [[*new_notes.epochs], [*new_notes.qualities]]
 
-        # Runs of images take long to read; other kinds of rows do not.
+        # Runs take long to read. Of those that also write files of a person, the files
+        # would have to be of the same keys.
         state_of = None
-        if study.rows.features.kind == "runs":
+        if study.rows.features.kind == "runs" and not self._needs_voxels:
             state_of = partial(row_files.state_of, study, sites[site])
         if people.part:
             people.store(persons, read_row, title, state_of=state_of)
@@ -665,7 +666,12 @@ class RowStudyKind(StudyKind):
 
     @property
     def _keeps_rows(self) -> bool:
-        """Whether a person's row takes seconds of computing."""
+        """Whether a person's row takes long to read, as of runs it does."""
+        return self._needs_voxels or self.study.rows.features.kind == "runs"
+
+    @property
+    def _needs_voxels(self) -> bool:
+        """Whether a person has networks of the person's own, in files."""
         return getattr(self.study.rows.features, "needs_voxels", False)
 
     # --- over all sites --------------------------------------------------------------

@@ -48,8 +48,8 @@ class SitePeople:
     threads
         People at a time, each in a process of its own.
     key_without_people
-        Digest of what features are made from but people's own files, for people whose
-        files :meth:`prepared` is told.
+        Makes a digest of all that features are made from but people's own files, for
+        people whose files :meth:`prepared` is told.
     stores_all
         Whether everybody is stored until all are done, as in a part; else those whose
         files it is told, where that pays.
@@ -62,7 +62,7 @@ class SitePeople:
     part: int = 0
     n_parts: int = 1
     threads: int = 1
-    key_without_people: str = ""
+    key_without_people: Callable[[], str] = str
     stores_all: bool = False
     lasting: set[Path] = field(default_factory=set, compare=False, repr=False)
 
@@ -108,10 +108,15 @@ class SitePeople:
             Name, features, and what else the site keeps.
         """
         lasts = self.folder is not None and state_of is not None
-        paths = {
-            name: self._path(name, state_of(people[name]) if lasts else None)
-            for name in people
-        }
+        paths = dict.fromkeys(people)
+        if lasts:
+            key = self.key_without_people()
+            paths = {n: self._path(f"{key} {state_of(people[n])}", n) for n in people}
+        elif self.folder is not None:
+            paths = {name: self._path(self.key, name) for name in people}
+        if lasts and not self.part:
+            # Privacy: of a person who is withdrawn nothing stays, whatever fails here.
+            self._remove_others({*paths.values()})
         is_stored = {n for n in people if self._is_stored(paths[n]) and has_files(n)}
         work = Parallel(self.threads, return_as="generator")
         stores = "all" if self.part or self.stores_all else "slow" if lasts else ""
@@ -146,11 +151,16 @@ class SitePeople:
             text = f"{self.part} of {self.n_parts} parts of the people is done\n"
             files.write_text(self.folder / part_name(self.part, self.n_parts), text)
         elif self.folder is not None and self.folder.is_dir():
-            # Privacy: of a person who is withdrawn nothing stays.
-            for path in {*self.folder.iterdir()} - self.lasting:
-                path.unlink()
+            self._remove_others(self.lasting)
+            for path in self.folder.glob(part_name("*", "*")):
+                path.unlink(missing_ok=True)
             if not any(self.folder.iterdir()):
                 self.folder.rmdir()
+
+    def _remove_others(self, current: set[Path | None]) -> None:
+        """Remove files of people but those that are current."""
+        for path in {*self.folder.glob("*.npz")} - current:
+            path.unlink(missing_ok=True)
 
     def _is_stored(self, path: Path | None) -> bool:
         """Whether a job before has stored a person, of the same data and keys."""
@@ -164,11 +174,8 @@ class SitePeople:
         except (ConfigError, KeyError, ValueError):
             return None
 
-    def _path(self, name: str, state: str | None = None) -> Path | None:
+    def _path(self, made_from: str, name: str) -> Path:
         """File of a person; its name is a digest, since any letter may be in theirs."""
-        if self.folder is None:
-            return None
-        made_from = self.key if state is None else f"{self.key_without_people} {state}"
         digest = hashlib.sha256(f"{made_from} {name}".encode()).hexdigest()
         return self.folder / f"{digest[:32]}.npz"
 

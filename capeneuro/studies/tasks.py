@@ -11,9 +11,11 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import capeneuro
 from capeneuro import __version__
 from capeneuro.config.load import section
 from capeneuro.config.sections import BESIDE
@@ -233,7 +235,7 @@ class Task:
         paths = self.kind.public_files() + self.kind.validated_files()
         mask = sites[self.site].mask
         contents = files.content_of([*paths, *([] if mask is None else [mask])])
-        made_with = f"{settings} {contents} {versions()}"
+        made_with = f"{settings} {contents} {versions()} {_own_source()}"
         return hashlib.sha256(made_with.encode()).hexdigest()
 
     def _images(self, sites: Sites) -> list[str]:
@@ -303,7 +305,10 @@ class Task:
             # Privacy: people who are withdrawn, or called otherwise, are prepared anew.
             keys = self.kind.site_keys[step]
             keys += ("without", "person") if of_people else ()
-            settings["sites"] = [section(sites[name], *keys) for name in names]
+            keys_of_sites = [section(sites[name], *keys) for name in names]
+            if not of_people:
+                keys_of_sites = [_without_people(text) for text in keys_of_sites]
+            settings["sites"] = keys_of_sites
             is_made = registry.makes_data(study.full_study, sites)
             if step != "reconstruct" and of_people and not is_made:
                 settings["files"] = files.state_of(self._images(sites))
@@ -382,6 +387,22 @@ def note_settings(study: StudyConfig, sites: Sites) -> Callable[[], None]:
                 os.utime(path, ns=(state[1], state[1]))
 
     return put_back
+
+
+def _without_people(section_of_site: str) -> str:
+    """Leave out of a site's keys who takes part, as its `images` may say it."""
+    keys = json.loads(section_of_site)
+    if isinstance(keys.get("images"), dict):
+        for name in ("people", "without"):
+            keys["images"].pop(name, None)
+    return json.dumps(keys)
+
+
+@cache
+def _own_source() -> str:
+    """SHA-256 of this package's modules: a version of it may be under work."""
+    modules = sorted(Path(capeneuro.__file__).parent.rglob("*.py"))
+    return files.content_of(modules)
 
 
 def _time_of(path: str | Path) -> int:

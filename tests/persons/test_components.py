@@ -33,6 +33,7 @@ def test_people_are_written(site, t_r):
     about = components.Reconstruction(folder, halved, 2.0, center, grid, mask)
     compute_all = partial(people_of_site.prepared, title="reconstruct")
     found = components.write_people(about, t_r, compute_all)
+    about.end(people)
     assert found["n_people"] == 2
     courses = read(folder / "timecourses.tsv")
     assert len(courses) == 60 + 90
@@ -88,6 +89,7 @@ def test_a_run_that_was_killed_goes_on_at_the_next_person(site, monkeypatch, is_
     if is_lost:
         written[0].unlink()
     components.write_people(about, 2.0, compute_all)
+    about.end(people)
     paths = [folder / components.PERSON.format(name) for name in people]
     assert (paths[0].stat().st_mtime_ns == first) == (not is_lost)
     words = [path.with_name(path.name[:-7] + ".json") for path in paths]

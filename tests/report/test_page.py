@@ -555,7 +555,7 @@ def test_the_page_sets_what_came_beside_what_was_foretold(record, monkeypatch):
         foretold=pages.foretold(study, scored), forecast=pages.forecast_of(study)
     )
     text = pages.render(study, record, [own], Path("."))
-    came = "Obtained: 0.76, by the run without privacy"
+    came = "Obtained: 0.76, against the run without privacy"
     assert f"<p>Foretold: {words}. {came}.</p>" in text
 
 

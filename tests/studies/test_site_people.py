@@ -84,7 +84,7 @@ def test_a_person_who_comes_or_goes_costs_nobody_elses_time(tmp_path, monkeypatc
     monkeypatch.setattr(site_people, "SLOW", -1.0)
     folder = tmp_path / "people"
 
-    def gather(sources, key="whole", key_without_people="keys") -> int:
+    def gather(sources, key="whole", key_without_people=lambda: "keys") -> int:
         """Number of people who were prepared anew."""
         anew = []
 
@@ -105,7 +105,7 @@ def test_a_person_who_comes_or_goes_costs_nobody_elses_time(tmp_path, monkeypatc
     assert gather({"sub-1": 1, "sub-3": 3}) == 0
     # Privacy: of people who are withdrawn nothing stays.
     assert len([*folder.iterdir()]) == 2
-    assert gather(SOURCES, key_without_people="other keys") == len(SOURCES)
+    assert gather(SOURCES, key_without_people=lambda: "other keys") == len(SOURCES)
     # Large features, or those that took no time, are not kept a second time.
     monkeypatch.setattr(site_people, "LARGEST_KEPT", 1)
     gather(SOURCES)
@@ -160,6 +160,12 @@ def test_a_person_is_prepared_anew_only_where_own_files_or_keys_change(
     assert list(files.Features(folder / "projected.npz")) == ["sub-00"]
     assert len({*(folder / "prepare-people").iterdir()} & kept) == 1
     assert prepared(without=[]) == ["sub-01"]
+    derivatives = {"derivatives": "data/site-0", "desc": []}
+    both = ["sub-00", "sub-01"]
+    assert prepared(images=derivatives) == both  # other images, as far as keys tell
+    assert prepared(images={**derivatives, "without": ["01"]}) == []
+    assert prepared(images={**derivatives, "without": []}) == ["sub-01"]
+    assert prepared(images="data/site-0") == both
     assert (folder / "projected.npz").read_bytes() == whole
     run_path(0, 0).touch()
     assert prepared() == ["sub-00"]
