@@ -55,7 +55,7 @@ def test_a_killed_part_goes_on_at_the_next_person_and_mends_half_a_file(tmp_path
     with pytest.raises(KeyboardInterrupt):
         people.store(SOURCES, killed, "prepare")
     assert done == ["sub-0", "sub-1", "sub-2"]
-    path = people._path("sub-1")
+    path = people._path("key", "sub-1")
     content = path.read_bytes()
     path.write_bytes(content[:150] + b"\0" * 20 + content[170:])
     again = []
