@@ -224,11 +224,15 @@ class RunReader:
             V *= (100.0 / mean).astype("f4")
         if self.space.basis in ("voxels", "parcels"):  # the identity
             return clean(V, covered, run, site, cleaning)
-        X = np.zeros((covered.size, len(V)), dtype=np.float32)
-        X[covered] = V.T
-        analysis = study_basis.analysis
+        analysis, weights = study_basis.analysis, study_basis.weights
         reached = analysis @ covered.astype(np.float32) != 0
-        return clean((analysis @ X)[reached].T, reached, run, site, cleaning)
+        if weights is not None:
+            features = weights[:, covered] @ V.T
+        else:
+            X = np.zeros((covered.size, len(V)), dtype=np.float32)
+            X[covered] = V.T
+            features = analysis @ X
+        return clean(features[reached].T, reached, run, site, cleaning)
 
     def check(
         self,

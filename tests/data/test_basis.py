@@ -84,3 +84,9 @@ def test_dependent_template_maps_are_refused(rng):
     maps[:, 2] = maps[:, 0] - maps[:, 1]
     with pytest.raises(ValueError, match="linearly dependent"):
         basis.template(maps)
+
+
+def test_weights_of_a_template_are_an_array_and_means_are_not(rng):
+    assert basis.template(rng.standard_normal((20, 3))).weights.shape == (3, 20)
+    assert basis.voxels(20).weights is None
+    assert basis.grid(np.ones((4, 4, 4), bool), 2).weights is None
