@@ -11,8 +11,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from threadpoolctl import threadpool_limits
-
 from capeneuro import __version__
 from capeneuro.config.study import StudyConfig
 from capeneuro.data import files
@@ -23,6 +21,7 @@ from capeneuro.federation.messages import Message
 from capeneuro.federation.site import Site
 from capeneuro.flare import joining
 from capeneuro.flare.site_status import Standing
+from capeneuro.linalg import limit_threads
 from capeneuro.studies import sites as site_files
 
 LARGEST_SKEW = 60.0
@@ -85,7 +84,7 @@ class AnsweringSite:
         ConfigError
             If its files do not do.
         """
-        threadpool_limits(1)  # for this process; runs are bit-equal
+        limit_threads(1)  # for this process; runs are bit-equal
         study, name = self._study, self._name
         self._sites = sites = site_files.load_sites(study)
         self._site = joining.open_site(study, sites, name, self._manifest)

@@ -31,7 +31,6 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
-from threadpoolctl import threadpool_limits
 
 from capeneuro import __version__, machine
 from capeneuro.config import components, errors, load
@@ -48,6 +47,7 @@ from capeneuro.flare.heartbeat import Presence
 from capeneuro.flare.named_arrays import Body, KeptArrays, cut
 from capeneuro.flare.parts import LEAST, MOST, Assembly, Line, PartedAnswers
 from capeneuro.flare.progress import SHOWN, Progress
+from capeneuro.linalg import limit_threads
 from capeneuro.studies import flow, registry
 from capeneuro.studies import sites as site_files
 from capeneuro.studies.timecourse_features import made_from
@@ -524,7 +524,7 @@ class StudyController(Controller):
         self._tell("waiting")
         self._gather(federation, study, abort)
         try:
-            with threadpool_limits(1):  # as in process, so that runs are bit-equal
+            with limit_threads(1):  # as in process, so that runs are bit-equal
                 registry.of(study).release_all(federation, sites)
             federation.ask("ping", dict.fromkeys(names, self._greeting(is_done=True)))
         finally:

@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from threadpoolctl import threadpool_limits
-
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.study import StudyConfig
+from capeneuro.linalg import limit_threads
 from capeneuro.studies import registry
 from capeneuro.studies.site_people import Prepared, SitePeople, Source
 from capeneuro.studies.sites import Sites
@@ -57,7 +56,7 @@ class FirstPeople(SitePeople):
         self.seen["people"] = [len(people)]
         for name in [*people][: self.n_tried]:
             start = time.process_time()
-            with threadpool_limits(1):
+            with limit_threads(1):
                 X, _ = prepare(name, people[name])
             self.seen.setdefault("seconds", []).append(time.process_time() - start)
             self.seen.setdefault("bytes", []).append(X.nbytes)

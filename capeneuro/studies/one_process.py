@@ -15,11 +15,10 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-from threadpoolctl import threadpool_limits
-
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.study import StudyConfig
 from capeneuro.data import files
+from capeneuro.linalg import limit_threads
 from capeneuro.studies import apart, registry, workflow
 from capeneuro.studies.flow import StepFailed, one_site, outcome
 from capeneuro.studies.gate import plan
@@ -365,7 +364,7 @@ def _run(task: Task, sites: Sites, cores: int) -> None:
     usage = Usage()
     try:
         # What a step computes must not depend on how many cores there are.
-        with threadpool_limits(cores if task.step in ("plan", "report") else 1):
+        with limit_threads(cores if task.step in ("plan", "report") else 1):
             run_step(task.study, sites, task.step, **task.options(cores))
         log.stream.write(f"{usage.in_words()}\n")
     except Exception as error:

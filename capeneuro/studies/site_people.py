@@ -6,6 +6,7 @@ Small features that took long stay in their files for the next time.
 """
 
 import hashlib
+import importlib
 import json
 import os
 import re
@@ -212,6 +213,7 @@ def _one_thread() -> AbstractContextManager[object]:
 
     Libraries are looked for once: to find them takes longer than a row of a table.
     """
+    importlib.import_module("scipy.linalg")  # which has a library of its own
     n_modules = len(sys.modules)
     if n_modules not in _libraries:
         _libraries.clear()

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from capeneuro.config.errors import ConfigError, some
 from capeneuro.config.load import COMMON, load_site
@@ -27,6 +26,7 @@ from capeneuro.federation.manifest import Manifest, parse
 from capeneuro.federation.requests import COOPERATIVE_ARMS
 from capeneuro.federation.rules import TABLE
 from capeneuro.federation.transport import InProcess
+from capeneuro.linalg import limit_threads
 from capeneuro.privacy import accounting, calibration, ring
 from capeneuro.site_data.opening import open_site
 from capeneuro.site_data.terms import least_colluding, open_ledger, stages_of
@@ -551,7 +551,7 @@ def in_process(
     if not exact:  # Before anything is spent that the study could not finish.
         check_ceilings(study, sites)
         check_sampler(study)
-    with threadpool_limits(1):
+    with limit_threads(1):
         members = {name: open_site(study, sites, name) for name in sites}
         yield InProcess(members, n_workers)
 
