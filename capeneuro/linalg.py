@@ -5,33 +5,16 @@ of the array, so iid noise in packed coordinates is what the sensitivities of
 ``queries`` assume, and every entry travels once [docs/privacy.md].
 """
 
-import importlib
 import itertools
 from typing import NamedTuple
 
 import numpy as np
 import scipy
-from threadpoolctl import threadpool_limits
 
 SQRT2 = np.sqrt(2.0)
 TINY = np.finfo(float).tiny
 # Columns that are summed in float32 before float64 takes over.
 CHUNK = 64
-
-
-def limit_threads(n: int) -> threadpool_limits:
-    """Limit linear algebra to n threads, on which the last digits depend.
-
-    SciPy has a library of its own, which loads with ``scipy.linalg``, and which no
-    limit of before would reach.
-
-    Returns
-    -------
-    threadpool_limits
-        For a ``with`` statement, after which the limit ends; else it stays.
-    """
-    importlib.import_module("scipy.linalg")
-    return threadpool_limits(n)
 
 
 def pack_symmetric(C: np.ndarray) -> np.ndarray:

@@ -21,8 +21,8 @@ from capeneuro.federation.messages import Message
 from capeneuro.federation.site import Site
 from capeneuro.flare import joining
 from capeneuro.flare.site_status import Standing
-from capeneuro.linalg import limit_threads
 from capeneuro.studies import sites as site_files
+from capeneuro.studies.threads import limit_threads
 
 LARGEST_SKEW = 60.0
 # Rule by which a site refuses to go on with results that it does not have.

@@ -47,9 +47,9 @@ from capeneuro.flare.heartbeat import Presence
 from capeneuro.flare.named_arrays import Body, KeptArrays, cut
 from capeneuro.flare.parts import LEAST, MOST, Assembly, Line, PartedAnswers
 from capeneuro.flare.progress import SHOWN, Progress
-from capeneuro.linalg import limit_threads
 from capeneuro.studies import flow, registry
 from capeneuro.studies import sites as site_files
+from capeneuro.studies.threads import limit_threads
 from capeneuro.studies.timecourse_features import made_from
 
 TOPIC, BEAT = "capeneuro", "capeneuro.beat"

@@ -68,6 +68,8 @@ fusion
     Steps of a study of fMRI and EEG.
 rows
     What studies of one row a person share.
+threads
+    How many threads linear algebra has.
 site_people
     A site's people, prepared here or by several jobs.
 row_scores

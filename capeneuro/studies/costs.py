@@ -16,10 +16,10 @@ from typing import Any
 
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.study import StudyConfig
-from capeneuro.linalg import limit_threads
 from capeneuro.studies import registry
 from capeneuro.studies.site_people import Prepared, SitePeople, Source
 from capeneuro.studies.sites import Sites
+from capeneuro.studies.threads import limit_threads
 from capeneuro.studies.travel import size_in_words
 
 # People who are prepared to see how long one takes: the first one starts libraries.

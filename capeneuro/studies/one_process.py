@@ -18,7 +18,6 @@ from typing import Any
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.study import StudyConfig
 from capeneuro.data import files
-from capeneuro.linalg import limit_threads
 from capeneuro.studies import apart, registry, workflow
 from capeneuro.studies.flow import StepFailed, one_site, outcome
 from capeneuro.studies.gate import plan
@@ -26,6 +25,7 @@ from capeneuro.studies.reports import report
 from capeneuro.studies.site_people import SitePeople, parse_part
 from capeneuro.studies.sites import Sites
 from capeneuro.studies.tasks import Task, tasks
+from capeneuro.studies.threads import limit_threads
 from capeneuro.studies.usage import Usage
 
 

@@ -6,14 +6,11 @@ Small features that took long stay in their files for the next time.
 """
 
 import hashlib
-import importlib
 import json
 import os
 import re
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,11 +18,11 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 from joblib import Parallel, delayed
-from threadpoolctl import ThreadpoolController
 
 from capeneuro.config.errors import ConfigError
 from capeneuro.data import files
 from capeneuro.report import progress
+from capeneuro.studies.threads import one_thread
 
 # Seconds after which small features are worth a file of their own, and their bytes.
 SLOW, LARGEST_KEPT = 0.1, 2**20
@@ -192,7 +189,7 @@ def _compute(
     """Prepare one person, in a process that may have been started elsewhere."""
     os.chdir(folder)
     start = time.process_time()
-    with _one_thread():  # or the last digits depend on the machine
+    with one_thread():  # or the last digits depend on the machine
         X, notes = prepare(name, source)
     took_long = time.process_time() - start > SLOW
     if stores == "all" or (stores and took_long and X.nbytes <= LARGEST_KEPT):
@@ -202,23 +199,6 @@ def _compute(
 
 # All of them, and nothing is stored.
 EVERYBODY = SitePeople()
-
-
-# Found by the number of modules at that time: a new module may bring a new library.
-_libraries: dict[int, ThreadpoolController] = {}
-
-
-def _one_thread() -> AbstractContextManager[object]:
-    """Limit linear algebra to one thread.
-
-    Libraries are looked for once: to find them takes longer than a row of a table.
-    """
-    importlib.import_module("scipy.linalg")  # which has a library of its own
-    n_modules = len(sys.modules)
-    if n_modules not in _libraries:
-        _libraries.clear()
-        _libraries[n_modules] = ThreadpoolController()
-    return _libraries[n_modules].limit(limits=1)
 
 
 def part_name(part: int | str, n_parts: int) -> str:

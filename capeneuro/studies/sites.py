@@ -26,10 +26,10 @@ from capeneuro.federation.manifest import Manifest, parse
 from capeneuro.federation.requests import COOPERATIVE_ARMS
 from capeneuro.federation.rules import TABLE
 from capeneuro.federation.transport import InProcess
-from capeneuro.linalg import limit_threads
 from capeneuro.privacy import accounting, calibration, ring
 from capeneuro.site_data.opening import open_site
 from capeneuro.site_data.terms import least_colluding, open_ledger, stages_of
+from capeneuro.studies.threads import limit_threads
 
 Sites = dict[str, SiteConfig]
 # Relative rounding error of a noise multiplier.
