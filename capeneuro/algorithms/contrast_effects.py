@@ -12,6 +12,12 @@ from capeneuro.linalg import TINY
 ROUNDING = 1e-9
 
 
+# Largest relative error of an outcome's deviation for which effects have a size over
+# it: the interval of a size then leaves out 0 wherever that of the effect does clearly
+# (at 2.75 standard errors), so that none contradicts its verdict.
+MOST_SIZE_ERROR = 0.35
+
+
 @dataclass(frozen=True)
 class Contrasts:
     """Effects on outcomes, with all that is known of their precision.
@@ -94,9 +100,14 @@ class Contrasts:
         return np.stack([self.effects - half, self.effects + half], axis=-1)
 
     @property
+    def has_size(self) -> np.ndarray:
+        """Outcomes of which the release tells well how far people differ, (d,)."""
+        return self.deviation_error <= MOST_SIZE_ERROR
+
+    @property
     def has_sizes(self) -> bool:
-        """Tell whether the release shows how far people differ in outcomes."""
-        return bool(np.isfinite(self.deviation_error).all())
+        """Tell whether it does so of all outcomes."""
+        return bool(self.has_size.all())
 
     @property
     def sizes(self) -> np.ndarray:
@@ -104,17 +115,15 @@ class Contrasts:
 
         NaN where the release does not tell how far people differ.
         """
-        if not self.has_sizes:
-            return np.full((*self.effects.shape, 3), np.nan)
         deviation = self.within_group_sd
         # Of an outcome that does not vary there is no size.
         varies = deviation > ROUNDING * deviation.max(initial=0)
         deviation = np.where(varies, deviation, np.inf)
         size = self.effects / deviation
-        half = self.width * np.hypot(
-            self.errors / deviation, size * self.deviation_error
-        )
-        return np.stack([size, size - half, size + half], axis=-1)
+        deviation_error = np.where(self.has_size, self.deviation_error, np.nan)
+        half = self.width * np.hypot(self.errors / deviation, size * deviation_error)
+        sizes = np.stack([size, size - half, size + half], axis=-1)
+        return np.where(self.has_size[:, None], sizes, np.nan)
 
     def for_figure(self, k: int) -> tuple[str, np.ndarray, np.ndarray]:
         """Title, values and 95% intervals by which effects of a covariate are drawn.

@@ -25,6 +25,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
+from capeneuro.algorithms.contrast_effects import MOST_SIZE_ERROR
 from capeneuro.algorithms.contrast_fit import Fit
 from capeneuro.algorithms.contrasts import ReleasedMoments
 from capeneuro.algorithms.designs import Effect, Factor, scales
@@ -97,8 +98,8 @@ class LinearAnswer:
 
         NaN where the release does not tell how far people differ.
         """
-        is_told = np.isfinite(self.deviation_error).all()
-        return self.effects / (self.deviations if is_told else np.nan)
+        is_told = self.deviation_error <= MOST_SIZE_ERROR
+        return self.effects / np.where(is_told, self.deviations, np.nan)
 
     @property
     def largest_sizes(self) -> np.ndarray:

@@ -564,8 +564,9 @@ def contrast_lines(result: Contrasts) -> list[str]:
         )
     if not result.has_sizes:
         lines.append(
-            "how far people differ in outcomes is not told above the noise, so effects "
-            "have no size over that; a public covariance of outcomes says it"
+            "how far people differ in outcomes is not told well enough above noise, "
+            f"so {'some ' if result.has_size.any() else ''}effects have no size over that; a "
+            "public covariance of outcomes, or more people, tells it"
         )
     if result.clip_weight < ALIKE:
         lines.append(

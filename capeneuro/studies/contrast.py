@@ -327,7 +327,7 @@ class ContrastKind(RowStudyKind):
         volumes = ", ".join(effect.name for effect in self.effects)
         of_sizes = f"Effects over deviations of outcomes; volumes: {volumes}"
         if not result.has_sizes:
-            of_sizes = "All 0, since the release does not tell how far people differ"
+            of_sizes += "; 0 where the release does not tell how far people differ"
         of_above = f"Effects above the noise, 0 elsewhere; volumes: {volumes}"
         above = [
             [labels.get(_title(effect, outcome)) == ABOVE for effect in self.effects]
