@@ -563,10 +563,11 @@ def contrast_lines(result: Contrasts) -> list[str]:
             + errors * bool(of_people.any())
         )
     if not result.has_sizes:
+        which = "some effects" if result.has_size.any() else "effects"
         lines.append(
             "how far people differ in outcomes is not told well enough above noise, "
-            f"so {'some ' if result.has_size.any() else ''}effects have no size over that; a "
-            "public covariance of outcomes, or more people, tells it"
+            f"so {which} have no size over that; a public covariance of outcomes, or "
+            "more people, tells it"
         )
     if result.clip_weight < ALIKE:
         lines.append(

@@ -276,9 +276,14 @@ def lose_node(cluster: Cluster, job: str, pids: list[int]) -> None:
 
 def kill_slurmd(cluster: Cluster, job: str, pids: list[int]) -> None:
     """kill -9 of the node's slurmd, whose job goes on; started again after 40 s"""
+    for pid in pids:  # or it may be done before SLURM misses its node
+        os.kill(pid, signal.SIGSTOP)
     os.kill(int((cluster.folder / "slurmd.pid").read_text()), signal.SIGKILL)
     time.sleep(40)
     assert "down" in cluster.node()
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
     cluster.run("slurmd")
 
 
