@@ -24,6 +24,8 @@ from capeneuro.config.site import SiteConfig
 
 # How a study runs: on one machine, or on a cluster with SLURM.
 PROFILES = ("default", "slurm")
+# Source of the numbers that `init --from` chooses.
+RULES_OF_INIT = "the rules of capeneuro init"
 FILL_IN: dict[str, Any] = {
     "study": "my-study",
     "source": "the defaults of capeneuro init",

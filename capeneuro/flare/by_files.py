@@ -548,8 +548,10 @@ def _statement(
         f"For one {UNITS[promise.unit]}: epsilon {promise.epsilon:g}, delta {delta:g} "
         f"(privacy loss; smaller is safer), which are the {share:.0f} in 100 above in "
         f"other units. It holds even if {stage.adversary} put together all that they "
-        "see. If more sites join in, it holds no longer."
+        "see."
     )
+    if len(stage.sites) > 2:
+        text += " If more sites join in, it holds no longer."
     seats = {"independent": "sits at none of them", None: "may sit at one of them"}
     return {
         "format": 1,

@@ -1,6 +1,7 @@
 """Files of a person's networks, named as BIDS derivatives; they stay at the site."""
 
-from collections.abc import Sequence
+import shutil
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,21 @@ def write_person(
     shares = {"Description": "Shares of power, mean over runs", **common}
     files.write_json(path("_spectra.json"), shares)
     return quality_row(person, networks, names)
+
+
+def remove_others(folder: Path, people: Collection[str]) -> None:
+    """Remove files of people who are not in a study any more.
+
+    Parameters
+    ----------
+    folder
+        The site's private folder of the study.
+    people
+        Who are.
+    """
+    for path in (folder / FOLDER).glob("sub-*"):
+        if path.name not in people:
+            shutil.rmtree(path)
 
 
 def quality_row(

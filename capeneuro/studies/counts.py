@@ -165,5 +165,7 @@ def _validated(study: StudyConfig, sites: Sites) -> Assumed:
 
 def _counted(study: StudyConfig, sizes: Mapping[str, Any], source: str) -> Assumed:
     volumes = sizes["volumes"] or study.expected.volumes
+    if volumes and not sizes["volumes"]:
+        source = f"people {source}, volumes by expected.volumes"
     per_sample = sizes["unit"] == "sample"
     return Assumed(sum(sizes["units"].values()), volumes, source, per_sample, True)

@@ -33,6 +33,11 @@ def open_decisions(
         yield f"budget.n_colluding: null, so the promise is against {study.adversary}"
     if is_private and study.source == scaffold.FILL_IN["source"]:
         yield "source: as capeneuro init writes it; say where bounds come from"
+    elif is_private and (study.source or "").endswith(scaffold.RULES_OF_INIT):
+        yield (
+            f"source: {scaffold.RULES_OF_INIT}, which holds for its own numbers; say "
+            "also where those come from that you changed, as of covariates"
+        )
     # Where sites are apart the lead, who writes the study file, has no site's file.
     is_lead = not sites if study.is_apart else is_private
     if is_lead and not any(vars(study.governance).values()):

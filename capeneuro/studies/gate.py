@@ -231,7 +231,7 @@ def print_forecast(
         verdict = "results stand above the noise"
         if ratio > 1:
             verdict = "noise drowns the result"
-        print(f"forecast: {verdict}, which is {ratio:.2g} times what {result} can bear")
+        print(f"forecast: {verdict}, which is {ratio:.3g} times what {result} can bear")
     if forecast.in_short:
         print(textwrap.fill(f"in short: {forecast.in_short}", 100))
     print_costs()

@@ -79,9 +79,7 @@ def write(beginning: init_from_folders.Beginning) -> tuple[list[str], list[str]]
         files.write_text(folder / f"config/sites/{site.name}.yaml", text)
     name = scaffold.label(folder.resolve().name) or scaffold.FILL_IN["study"]
     text = study_text(name, names, outcomes.text, outcomes.covariates.lines)
-    ending = init_from_folders.ending_text(
-        data, protocol, "the rules of capeneuro init"
-    )
+    ending = init_from_folders.ending_text(data, protocol, scaffold.RULES_OF_INIT)
     files.write_text(folder / "config/config.yaml", text + ending)
     lines = ["What the sites' folders hold (shown here, kept in no file):"]
     lines += [*outcomes.lines, "", "What goes into the study file, which all parties "]

@@ -40,7 +40,7 @@ WHY_STANDARD = "the brain of MNI152 as nilearn has it, on the images' grid"
 CLEANING: dict[str, Any] = {"standardize": "zscore", "max_constant_voxels": 0.2}
 # The user puts a mask here where none could be made.
 TO_DECIDE = "data/mask.nii.gz"
-SOURCE = "arithmetic of z-scores, and the rules of capeneuro init"
+SOURCE = f"arithmetic of z-scores, and {scaffold.RULES_OF_INIT}"
 # Motion parameters that all versions of fMRIPrep write.
 MOTION = [f"{kind}_{axis}" for kind in ("trans", "rot") for axis in "xyz"]
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from capeneuro.config.errors import ConfigError, some
+from capeneuro.config.scaffold import RULES_OF_INIT
 from capeneuro.config.sections import is_cifti
 from capeneuro.data import beside, cifti, derivatives, files, nifti
 from capeneuro.data.tables import as_whole_number, open_texts
@@ -252,7 +253,7 @@ contrast:
   # Public covariance and means of these outcomes, of other people, lower the noise and
   # give the mean connectivity of the group: capeneuro prior makes such a table.
   covariance: null
-{init_from_folders.ending_text(kind, protocol, "the rules of capeneuro init")}\
+{init_from_folders.ending_text(kind, protocol, RULES_OF_INIT)}\
 """
 
 
