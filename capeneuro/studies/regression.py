@@ -63,11 +63,12 @@ class RegressionKind(RowStudyKind):
     )
     headings: ClassVar = {
         "feature": "",
-        "coefficient": "of the model, for predictions: change of the target per unit "
-        "of the feature, shrunk for the noise",
-        "ridge_coefficient": "of ridge regression, to be read one by one",
-        "low": "end of its 95% interval, for noise and sampling",
+        "ridge_coefficient": "of ridge regression, to be read one by one: change of "
+        "the target per unit of the feature",
+        "low": "of the ridge coefficient, for noise and sampling",
         "verdict": "",
+        "coefficient": "of the model, for predictions alone: of all features together "
+        "it predicts best, and it need not lie in that interval",
     }
 
     def check_features(self) -> None:
