@@ -15,6 +15,8 @@ from capeneuro.config.study import StudyConfig
 
 # Numbers that `simulate` takes.
 SIZES = ("people", "sites", "volumes", "seed")
+# Kinds whose forecast needs no table: of images all is known before they are made.
+PLANNED_BEFORE = ("components", "fusion")
 
 
 def init(options: argparse.Namespace) -> None:
@@ -139,8 +141,7 @@ def _steps_of_folders(options: argparse.Namespace, decisions: list[str]) -> list
 def _next_lines(options: argparse.Namespace, has_study: bool) -> list[str]:
     """Say the next steps after a new study without folders of data."""
     folder, check = Path(options.folder), "capeneuro check config/config.yaml"
-    if options.data == "simulated" and options.kind in ("components", "fusion"):
-        # Tables say what is foretold of; images are known before they are made.
+    if options.data == "simulated" and options.kind in PLANNED_BEFORE:
         return [
             f"next: cd {folder}; capeneuro plan config/config.yaml",
             "then: capeneuro run config/config.yaml  # makes the people first",
@@ -406,7 +407,8 @@ def _after_check(path: str, study: StudyConfig, sites: Mapping[str, SiteConfig])
     from capeneuro.studies.sites import without_ledger
 
     if study.data is not None:
-        return f"capeneuro plan {path}; capeneuro run {path}"
+        before = f"capeneuro plan {path}; " if study.kind in PLANNED_BEFORE else ""
+        return f"{before}capeneuro run {path}"
     line = f"capeneuro validate {path} reads the tables and images"
     if files := without_ledger(study, sites):
         each = "" if len(files) == 1 else "each of "

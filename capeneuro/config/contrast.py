@@ -83,7 +83,8 @@ class CovariateOptions(Section):
         is_group = self.groups is not None
         if not is_group and self.mean is None and self.deviation is None:
             fail(
-                "still to decide: groups, such as [1, 2], or public mean and deviation"
+                "still to decide: groups, such as [control, patient], or public mean "
+                "and deviation"
             )
         if is_group == (self.deviation is not None) or (is_group and self.mean):
             fail("must have groups: [1, 2], or a public mean and deviation, not both")

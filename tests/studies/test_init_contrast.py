@@ -81,9 +81,10 @@ def test_of_private_people_the_file_has_the_names_of_columns(
     # Until the user has filled them in no step begins.
     assert command("check", str(tmp_path / "new" / CONFIG)) == 2
     error = capsys.readouterr().err
-    assert (
-        "contrast.covariates.age: still to decide: groups, such as [1, 2], or" in error
+    text = (
+        "contrast.covariates.age: still to decide: groups, such as [control, patient]"
     )
+    assert text in error
 
 
 def test_the_study_file_is_the_same_whoever_took_part(tmp_path):
