@@ -107,19 +107,19 @@ def _agreement_sentence(
 ) -> str:
     """Agreement of maps with the pooled ones, as a sentence for anybody."""
     low, middle, high = agreement
-    text = (
-        "how near the maps come to those of the pooled data cannot be foretold for "
-        "data like these, since data sets bear very different noise"
-    )
-    if high - low < TOO_WIDE:
-        text = (
-            f"maps will agree with those of the pooled data by about {middle:.2f} "
-            f"({low:.2f} to {high:.2f}, by data set), where 1 is the same and 0 no "
-            "better than chance"
+    if high - low >= TOO_WIDE:
+        return (
+            "how near the maps come to those of the pooled data cannot be foretold for "
+            "data like these, since data sets bear very different noise"
         )
-    if isinstance(study.data, Simulation):
-        text += "; the simulator's clean maps bore more than all others tried"
-    return text
+    is_made = isinstance(study.data, Simulation)
+    return (
+        f"maps {'of real data would' if is_made else 'will'} agree with those of the "
+        f"pooled data by about {middle:.2f} ({low:.2f} to {high:.2f}, by data set), "
+        "where 1 is the same and 0 no better than chance"
+        + "; the simulator's are cleaner, and agree by more"
+        * is_made
+    )
 
 
 def noise_of_prior(study: ComponentsConfig, site_names: Sequence[str], n: int) -> float:

@@ -86,6 +86,14 @@ def test_from_folders_to_the_report_by_two_commands(study, capsys):
     text = (config.results / "report.html").read_text()
     assert "State low: people are nearest to it" in text
     assert "thalamus: map of the group" in text
+    # Privacy: of a person who is withdrawn nothing stays.
+    site = Path("config/sites/site-1.yaml")
+    keys = yaml.safe_load(site.read_text())
+    site.write_text(yaml.safe_dump(keys | {"without": ["001"]}))
+    for step in (["validate", CONFIG], ["prepare", CONFIG, "--site", "site-1"]):
+        assert command(*step) == 0
+    people = {path.name for path in (private / "networks").glob("sub-*")}
+    assert people == {"sub-002", "sub-003", "sub-004"}
 
 
 TABLE = "group_desc-contrast_table.tsv"
