@@ -268,8 +268,8 @@ def lose_node(cluster: Cluster, job: str, pids: list[int]) -> None:
     """the node set DOWN, and RESUMEd after 20 s"""
     name = cluster.run("hostname", "-s").strip()
     update = ["scontrol", "update", f"NodeName={name}"]
+    # Its jobs end at once; it may itself be back when slurmd next reports.
     cluster.run(*update, "State=DOWN", "Reason=trial")
-    assert "down" in cluster.node()
     time.sleep(20)
     cluster.run(*update, "State=RESUME")
 
