@@ -37,7 +37,7 @@ LIBRARIES = {
         *("packaging", "platformdirs"),
     },
     "notebook": {"matplotlib", "sklearn", "tqdm", "yaml"},
-    "audit": {"scipy", "threadpoolctl"},
+    "audit": {"scipy"},
     "studies": {"joblib", "threadpoolctl", "tqdm", "yaml"},
     "report": {
         *("jinja2", "matplotlib", "mne", "nibabel", "nilearn"),

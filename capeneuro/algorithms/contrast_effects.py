@@ -13,8 +13,8 @@ ROUNDING = 1e-9
 
 
 # Largest relative error of an outcome's deviation for which effects have a size over
-# it: the interval of a size then leaves out 0 wherever that of the effect does clearly
-# (at 2.75 standard errors), so that none contradicts its verdict.
+# it: of a hundred people or more the interval of a size then leaves out 0 where that of
+# the effect does clearly, at 2.75 standard errors.
 MOST_SIZE_ERROR = 0.35
 
 
@@ -101,7 +101,7 @@ class Contrasts:
 
     @property
     def has_size(self) -> np.ndarray:
-        """Outcomes of which the release tells well how far people differ, (d,)."""
+        """Tell which outcomes have a well known deviation between people, (d,)."""
         return self.deviation_error <= MOST_SIZE_ERROR
 
     @property

@@ -93,13 +93,17 @@ class LinearAnswer:
     deviation_error: np.ndarray
 
     @property
+    def has_size(self) -> np.ndarray:
+        """Tell which outcomes have a well known deviation between people, (d,)."""
+        return self.deviation_error <= MOST_SIZE_ERROR
+
+    @property
     def sizes(self) -> np.ndarray:
         """Combinations over the deviation of the outcome, (m, d).
 
         NaN where the release does not tell how far people differ.
         """
-        is_told = self.deviation_error <= MOST_SIZE_ERROR
-        return self.effects / np.where(is_told, self.deviations, np.nan)
+        return self.effects / np.where(self.has_size, self.deviations, np.nan)
 
     @property
     def largest_sizes(self) -> np.ndarray:

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from capeneuro.audit.canaries import CEILING, Witness
 from capeneuro.audit.one_run_bounds import epsilon_lower, mu_lower
@@ -37,6 +36,7 @@ from capeneuro.privacy.blocks import Block
 from capeneuro.privacy.clipping import scaled, without_outliers
 from capeneuro.privacy.queries import QUERIES
 from capeneuro.studies import registry
+from capeneuro.studies.threads import limit_threads
 
 # Deviation of canaries, far beyond every clip, in the unit of the features; and the
 # factor that makes a canary an ordinary person.
@@ -144,7 +144,7 @@ def attack(
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, target)
         federation = RecordingSites(_sites(attacked, people))
-        with threadpool_limits(1), redirect_stdout(StringIO()):
+        with limit_threads(1), redirect_stdout(StringIO()):
             registry.of(attacked).release_all(federation, {})
         scores = _scores(attacked, federation, pairs)
     finally:

@@ -38,6 +38,7 @@ from capeneuro.report.protection import ANSWERS, ROUGH_MEAN
 from capeneuro.studies import flow, gate, one_process, registry, travel, workflow
 from capeneuro.studies import sites as site_files
 from capeneuro.studies.tasks import Task
+from capeneuro.studies.threads import limit_threads
 from capeneuro.studies.timecourse_features import made_from
 
 # Exit status of `aggregate` while answers are missing.
@@ -117,7 +118,8 @@ def aggregate(path: Path, folder: Path, watch: bool, cores: int, gone: str = "")
     def release(task: Task) -> None:
         federation = _federation(task.study, folder)
         try:
-            registry.of(task.study).release_all(federation, {})
+            with limit_threads(1):  # or a resumed study would not ask the same again
+                registry.of(task.study).release_all(federation, {})
         finally:
             _note(federation)
             _collect_approvals(study, folder)
@@ -550,7 +552,7 @@ def _statement(
         f"other units. It holds even if {stage.adversary} put together all that they "
         "see."
     )
-    if len(stage.sites) > 2:
+    if stage.n_colluding < len(stage.sites) - 1:
         text += " If more sites join in, it holds no longer."
     seats = {"independent": "sits at none of them", None: "may sit at one of them"}
     return {

@@ -101,17 +101,17 @@ def write_person(
 
 
 def remove_others(folder: Path, people: Collection[str]) -> None:
-    """Remove files of people who are not in a study any more.
+    """Remove files of people who left a study.
 
     Parameters
     ----------
     folder
         The site's private folder of the study.
     people
-        Who are.
+        Names of those who take part.
     """
-    for path in (folder / FOLDER).glob("sub-*"):
-        if path.name not in people:
+    for path in (folder / FOLDER).glob("*"):
+        if path.is_dir() and path.name not in people:
             shutil.rmtree(path)
 
 

@@ -253,7 +253,7 @@ def _draw(answered: LinearAnswer, k: int, outcomes: list[str]):
     from capeneuro.report import plots
 
     name, deviation = f"{answered.names[k]}: effect", answered.deviations[:, None]
-    if np.isfinite(answered.deviation_error).all():
+    if answered.has_size.all():
         name += " over the outcome's deviation"
     else:  # as they are
         deviation = np.ones_like(deviation)

@@ -32,6 +32,9 @@ from capeneuro.studies.usage import Usage
 def run_step(study: StudyConfig, sites: Sites, step: str, **options: Any) -> Any:
     """Run one step of a study, or of a stage, by the name of its command.
 
+    Linear algebra has one thread: what a step computes must not depend on how many
+    cores there are. `plan` and `report`, which foretell and draw, have all.
+
     Parameters
     ----------
     study, sites
@@ -46,12 +49,15 @@ def run_step(study: StudyConfig, sites: Sites, step: str, **options: Any) -> Any
     ConfigError
         If studies of this kind have no such step, or it is one of a stage.
     """
+    if step in ("plan", "report"):
+        return {"plan": plan, "report": report}[step](study, sites, **options)
+    with limit_threads(1):
+        return _run_step(study, sites, step, **options)
+
+
+def _run_step(study: StudyConfig, sites: Sites, step: str, **options: Any) -> Any:
     if step in ("validate", "prepare"):
         apart.check(study, sites)
-    if step == "plan":
-        return plan(study, sites, **options)
-    if step == "report":
-        return report(study, sites, **options)
     if step == "validate":
         for name, stage in study.members.items():
             if name:
@@ -82,7 +88,7 @@ def run_step(study: StudyConfig, sites: Sites, step: str, **options: Any) -> Any
 def _site_people(
     task: Task, sites: Sites, threads: int, part: str, **options: Any
 ) -> SitePeople:
-    """Choose a site's people for a step: all of them, or a part such as ``3/8``."""
+    """Choose all of a site's people for a step, or a part of them such as ``3/8``."""
     one_site(sites, task.site)
     number, n_parts = parse_part(part) if part else (0, 1)
     key = task.digest(sites)
@@ -363,8 +369,7 @@ def _run(task: Task, sites: Sites, cores: int) -> None:
     logging.getLogger().addHandler(log)
     usage = Usage()
     try:
-        # What a step computes must not depend on how many cores there are.
-        with limit_threads(cores if task.step in ("plan", "report") else 1):
+        with limit_threads(cores):
             run_step(task.study, sites, task.step, **task.options(cores))
         log.stream.write(f"{usage.in_words()}\n")
     except Exception as error:

@@ -594,8 +594,8 @@ class RowStudyKind(StudyKind):
             print(eeg.fewest(site, notes.epochs))
         if kept_rows:
             files.write_features(folder / ROWS, kept_rows.items(), self.layout)
-        if self._needs_voxels:  # Privacy: of a person who is withdrawn nothing stays
-            network_files.remove_others(folder, persons)
+        # Privacy: of a person who is withdrawn nothing stays.
+        network_files.remove_others(folder, persons if self._needs_voxels else ())
         if notes.qualities:
             path = folder / network_files.QUALITY
             files.write_table(path, network_files.QUALITY_HEADER, notes.qualities)

@@ -390,7 +390,7 @@ def note_settings(study: StudyConfig, sites: Sites) -> Callable[[], None]:
 
 
 def _without_people(section_of_site: str) -> str:
-    """Leave out of a site's keys who takes part, as its `images` may say it."""
+    """Leave keys that name people out of a site's keys."""
     keys = json.loads(section_of_site)
     if isinstance(keys.get("images"), dict):
         for name in ("people", "without"):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from capeneuro.persons import network_features as features
+from capeneuro.persons import network_files
 from capeneuro.persons.constrained_ica import guided_components
 from capeneuro.persons.dual_regression import dual_regression
 from capeneuro.persons.named_networks import (
@@ -105,3 +106,13 @@ def test_a_person_moves_nothing_of_another(X, A):
     again = person_networks(X, A, TR)
     for name in ("maps", "S", "fnc", "spectra", "falff", "dynamic"):
         np.testing.assert_array_equal(getattr(first, name), getattr(again, name))
+
+
+def test_files_of_who_left_are_removed_whatever_the_names(tmp_path):
+    for name in ("sub-1", "sub-2", "100307"):
+        (tmp_path / "networks" / name / "func").mkdir(parents=True)
+    (tmp_path / "networks/quality.tsv").touch()
+    network_files.remove_others(tmp_path, ["sub-1"])
+    left = {path.name for path in (tmp_path / "networks").iterdir()}
+    assert left == {"sub-1", "quality.tsv"}
+    network_files.remove_others(tmp_path / "no networks", ["sub-1"])
