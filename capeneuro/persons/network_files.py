@@ -101,7 +101,7 @@ def write_person(
 
 
 def remove_others(folder: Path, people: Collection[str]) -> None:
-    """Remove files of people who left a study.
+    """Remove the networks of withdrawn people.
 
     Parameters
     ----------

@@ -88,7 +88,7 @@ def _run_step(study: StudyConfig, sites: Sites, step: str, **options: Any) -> An
 def _site_people(
     task: Task, sites: Sites, threads: int, part: str, **options: Any
 ) -> SitePeople:
-    """Choose all of a site's people for a step, or a part of them such as ``3/8``."""
+    """Describe a job's share of a site's people, such as ``3/8``; empty: everybody."""
     one_site(sites, task.site)
     number, n_parts = parse_part(part) if part else (0, 1)
     key = task.digest(sites)

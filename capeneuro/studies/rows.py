@@ -549,8 +549,8 @@ class RowStudyKind(StudyKind):
             new_notes.qualities.clear()
             return read(person), [[*new_notes.epochs], [*new_notes.qualities]]
 
-        # Runs take long to read. Of those that also write files of a person, the files
-        # would have to be of the same keys.
+        # Runs take long to read, so they are kept. Not where networks are computed:
+        # their files would stay as they are, though a key of the study has changed.
         state_of = None
         if study.rows.features.kind == "runs" and not self._needs_voxels:
             state_of = partial(row_files.state_of, study, sites[site])
