@@ -5,7 +5,7 @@
 One fit, everything included: keys, masks and noise of the ``cape`` arm, solving,
 intervals. scikit-learn fits all rows without privacy. diffprivlib's LinearRegression is
 the functional mechanism with Laplace noise, pure epsilon, pooled: another promise. It
-needs an environment of its own, see ``validation/outside_pca.py``.
+needs an environment of its own, see ``evidence/truth/outside_pca.py``.
 """
 
 import argparse

@@ -42,14 +42,16 @@ def spent(*command: str, cwd: Path) -> tuple[float, float]:
 
 def study_in(folder: Path, sites: dict[str, str], mask: str) -> None:
     """Write a study of these sites' images, everything public, without privacy."""
-    study = yaml.safe_load((ROOT / "validation/studies/gift/study.yaml").read_text())
+    study = yaml.safe_load(
+        (ROOT / "evidence/truth/studies/gift/study.yaml").read_text()
+    )
     study |= {"study": "small", "sites": [f"config/{name}.yaml" for name in sites]}
     study["space"]["mask"] = mask
     for name, images in sites.items():
         own = yaml.safe_load(
-            (ROOT / "validation/studies/gift/sites/gift-007.yaml").read_text()
+            (ROOT / "evidence/truth/studies/gift/sites/gift-007.yaml").read_text()
         )
-        common = ROOT / "validation/studies/gift/sites/common.yaml"
+        common = ROOT / "evidence/truth/studies/gift/sites/common.yaml"
         if common.exists():
             own = yaml.safe_load(common.read_text()) | own
         own |= {"name": name, "images": images}

@@ -36,7 +36,7 @@ folder where commands run.
 FIGURES = """# Every figure
 
 All figures of these pages, each with the page that explains it. Those of the results
-are made by `papers/Snakefile` and `validation/`, the parts of reports by
+are made by `papers/Snakefile` and `evidence/truth/`, the parts of reports by
 `docs/gallery.py`.
 """
 # What each part of the page is about, and the models whose own keys it has.

@@ -3,7 +3,7 @@
 Run ``python -m sim.connectivity`` from the repository, some seconds; it needs the
 data in ``../shared/data`` or ``$CAPENEURO_DATA``. Then::
 
-    snakemake --cores 2 --configfile validation/studies/abide_mixture/study.yaml
+    snakemake --cores 2 --configfile evidence/truth/studies/abide_mixture/study.yaml
 
 A person's row has eight numbers: the mean Fisher-transformed correlation of all pairs
 of parcels (CC200) within each of eight groups of AAL regions (:data:`GROUPS`), less the
@@ -13,7 +13,8 @@ mean of the eight. All of it is done within the person, so it costs nothing.
 all: the held-out likelihood of spherical Gaussian mixtures (scikit-learn) on these
 rows, on rows with each feature shuffled over people, and on normal rows of the same
 covariance, which has no kinds; and how alike the kinds found are to sites and
-diagnoses. How many people it takes: ``python -m validation.row_studies --consortium``.
+diagnoses. How many people it takes:
+``python -m evidence.truth.row_studies --consortium``.
 """
 
 import sys
@@ -151,6 +152,6 @@ if __name__ == "__main__":
         look()
     else:
         write()
-        study = "validation/studies/abide_mixture/study.yaml"
+        study = "evidence/truth/studies/abide_mixture/study.yaml"
         again = f"snakemake --cores 2 --configfile {study}"
         print(f"{OUT}: written; now: {again}")

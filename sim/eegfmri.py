@@ -3,7 +3,7 @@
 Run ``python -m sim.eegfmri`` from the repository, some seconds; it needs the
 data in ``../shared/data`` or ``$CAPENEURO_DATA``. Then::
 
-    snakemake --cores 2 --configfile validation/studies/eegfmri/study.yaml
+    snakemake --cores 2 --configfile evidence/truth/studies/eegfmri/study.yaml
 
 The data [Karahan et al. 2015] are BOLD at 5124 vertices of a cortical mesh and EEG
 power at 31 channels in 51 bins of frequency, of the same 38 windows of time. A window
@@ -114,5 +114,5 @@ def _save(values: np.ndarray, affine: np.ndarray, path: Path) -> None:
 
 if __name__ == "__main__":
     write()
-    study = "validation/studies/eegfmri/study.yaml"
+    study = "evidence/truth/studies/eegfmri/study.yaml"
     print(f"{OUT}: written; now: snakemake --cores 2 --configfile {study}")

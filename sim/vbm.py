@@ -3,7 +3,7 @@
 Run ``python -m sim.vbm`` from the repository, some seconds; it needs the data in
 ``../shared/data`` or ``$CAPENEURO_DATA``. Then::
 
-    snakemake --cores 2 --configfile validation/studies/vbm/study.yaml
+    snakemake --cores 2 --configfile evidence/truth/studies/vbm/study.yaml
 
 A site's folder is BIDS-like: ``sub-<label>/anat/sub-<label>_label-GM_statmap.nii.gz``
 (SPM's swc1, 4 mm) and ``participants.tsv`` with age [years], sex and ``male`` (0 or 1).
@@ -85,5 +85,5 @@ def write(out: Path = OUT) -> None:
 
 if __name__ == "__main__":
     write()
-    study = "validation/studies/vbm/study.yaml"
+    study = "evidence/truth/studies/vbm/study.yaml"
     print(f"{OUT}: written; now: snakemake --cores 2 --configfile {study}")

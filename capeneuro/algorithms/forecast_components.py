@@ -33,7 +33,7 @@ NGI
     CLIPPED is 0 for the subject unit: clipping shortens the large volumes, by which
     heavy-tailed sources are told apart best, but treats a person's volumes alike.
 
-The constants come from ``validation/calibrate_planner.py``: GARCH sources of ``sim``,
+The constants come from ``evidence/truth/calibrate_planner.py``: GARCH sources of `sim`,
 maps on a disc, contrast-to-noise ratio 3, norm bound at the root mean square of the
 norms, clips of 0.4 to 3 times the fair ones, 5 to 40 rounds, N up to 60,000.
 On 60 other cells with other seeds, by the real mechanism, the mean excess of five runs
@@ -51,7 +51,7 @@ Agreement
     privacy. It falls with the noise's edge over the whole energy, ``p KEPT / R``, at a
     place that differs between data sets by a factor of ten or more: strong and equally
     strong components bear much noise. So the prediction is a range, which is wide
-    [validation/agreement.py].
+    [evidence/truth/agreement.py].
 """
 
 import math
@@ -97,7 +97,7 @@ SCATTER = 1.15
 ABIDE_SAID, ABIDE_SCORED = 0.02, 0.12
 # Of maps beside those of the pooled run without privacy, as a share of what chance
 # leaves: 1 / (1 + (e / e0)^STEEP), e the noise's edge over the whole energy; e0 at the
-# low end, in the middle and at the high end of data sets [validation/agreement.py].
+# low end, in the middle and at the high end of data sets [evidence/truth/agreement.py].
 STEEP = 2.5
 AGREEING = {"spatial": (0.0058, 0.0212, 0.0776), "temporal": (0.0011, 0.0114, 0.118)}
 # Share of outcomes that the range held, give or take 0.03, on five data sets, each left
@@ -106,7 +106,7 @@ HELD = (0.67, 1.0)
 # Noise of ICA over that of PCA in those studies, at most.
 MOST_ICA = 0.43
 # How far halves of a study agree without any privacy, by volumes of all its people:
-# ABIDE, 8 to 128 people [validation/replicability.py].
+# ABIDE, 8 to 128 people [evidence/truth/replicability.py].
 VOLUMES = (1484, 2967, 5934, 11868, 23736)
 HALVES = {
     ("temporal", 5): (-0.61, -0.30, -0.09, 0.31, 0.65),

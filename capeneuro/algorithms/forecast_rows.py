@@ -69,7 +69,7 @@ LEAST = 0.6
 # Share of the variance of a target that features are taken to explain.
 EXPLAINED = 0.3
 # Of tables, how many times as much as of independent features noise takes from what is
-# explained: the range of a new table [validation/table_ranges.py].
+# explained: the range of a new table [evidence/truth/table_ranges.py].
 LOST = 0.05, 7.1
 # All rounds' noise over the clip from which on little is learned: at 0.45, 0.7 and 1.1
 # the share of the accuracy above chance that remains is 0.6, 0.9 and 0.3.

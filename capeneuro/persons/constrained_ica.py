@@ -38,7 +38,7 @@ class GuidedOptions:
     template_weight: float = 0.5
     """Weight b of the likeness to the template, in [0, 1]. Of simulated people .8 is
     nearer to the truth: r of maps .81 / .43 / .19 at three levels of noise, of GIFT's
-    .5 .79 / .39 / .17 [validation/network_maps.py]."""
+    .5 .79 / .39 / .17 [evidence/truth/network_maps.py]."""
     n_dimensions: int | None = None
     """Dimensions that are left after whitening; None: all that vary."""
     tolerance: float = 1e-2

@@ -38,7 +38,7 @@ class NetworkOptions:
     """Time courses beside maps of GIG-ICA: ``each`` map's own, as in the paper and in
     GIFT, or of the ``template``, as in dual regression, whose FNC is nearer to the
     truth of simulated people, .89 against .68, and tells people of ABIDE better from
-    each other [validation/network_maps.py]. All maps together would be worse, .22."""
+    each other [evidence/truth/network_maps.py]. All maps at once are worse, .22."""
     band: tuple[float | None, float | None] = (None, None)
     """Frequencies that connectivity is of [Hz]; spectra are of all. GIFT: up to .15."""
     despike: bool = False

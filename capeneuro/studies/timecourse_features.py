@@ -22,7 +22,7 @@ from capeneuro.persons.network_files import write_person
 from capeneuro.studies.components import SUBSPACE, UNMIXING
 
 # How networks are found, by the word in the study file. The weight of the template is
-# one fixed on simulated people and judged on ABIDE (validation/network_maps.py).
+# one fixed on simulated people and judged on ABIDE (evidence/truth/network_maps.py).
 WAYS = {
     "regressed": NetworkOptions("dual-regression"),
     "constrained": NetworkOptions(

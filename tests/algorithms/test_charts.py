@@ -8,7 +8,7 @@ import statsmodels.api
 
 from capeneuro.algorithms import charts
 from capeneuro.algorithms.designs import scales
-from validation.charts import Cell, Consortium, consortium, errors, moments_of
+from evidence.truth.charts import Cell, Consortium, consortium, errors, moments_of
 
 SMALL = Cell(M=3000, d=5, known=False)
 

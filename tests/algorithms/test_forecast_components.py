@@ -13,7 +13,7 @@ from capeneuro.algorithms.forecast_components import Design, predict
 from capeneuro.algorithms.ica import infomax
 from capeneuro.algorithms.pca import principal_subspace
 from capeneuro.privacy import accounting
-from validation.calibrate_planner import EXACT, draw_settings, draw_study, simulate
+from evidence.truth.calibrate_planner import EXACT, draw_settings, draw_study, simulate
 
 DEMO = Design(4, 80, 250, 583, 10)
 

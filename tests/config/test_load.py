@@ -18,7 +18,7 @@ from capeneuro.config.site import SiteConfig
 from capeneuro.studies import sites as site_files
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ROOT / "config", ROOT / "validation/studies"
+FOLDERS = ROOT / "config", ROOT / "evidence/truth/studies"
 STUDIES = [ROOT / "config/config.yaml"]
 STUDIES += [path for folder in FOLDERS for path in sorted(folder.glob("*/study.yaml"))]
 SITES = sorted(
@@ -593,7 +593,7 @@ IDENTITIES = {
     "demo": "3a3724556cac772e",
     "demo_prior": "e2fcf5721db2d3b0",
     "abide": "b7fba20349b10fa0",
-    "abide_chain": "8f02bf8497f7c883",  # its table of means has a path
+    "abide_chain": "b091733980afe7d8",  # its table of means has a path
     "abide_mixture": "ad846a5d04182058",
     "eegfmri": "410e99cfdee791dd",
     "erp": "cb2b05f40d8723b8",

@@ -7,7 +7,7 @@ from capeneuro.algorithms import ica, metrics
 from capeneuro.algorithms.pca import Subspace
 
 pytest.importorskip("h5py", reason="reads MATLAB files; comes with the extra dev")
-from validation import gift_oracle as oracle
+from evidence.truth import gift_oracle as oracle
 
 pytestmark = pytest.mark.skipif(
     not oracle.FOLDER.is_dir(),

@@ -17,7 +17,7 @@ needs_data = pytest.mark.skipif(
 )
 
 
-STUDIES = "validation/studies"
+STUDIES = "evidence/truth/studies"
 
 
 def study_folder(folder: Path, data: Path) -> Path:

@@ -20,9 +20,9 @@ from capeneuro.data.rows import find_people, open_rows, read_row
 from capeneuro.studies import registry, workflow
 from capeneuro.studies.sites import load_sites
 from capeneuro.studies.tasks import tasks
+from evidence.truth import row_studies
 from sim import connectivity, vbm
 from sim.__main__ import main as make
-from validation import row_studies
 
 STEPS = {
     "mixture": "tensors",
@@ -306,13 +306,13 @@ def test_connectivity_is_within_groups_and_less_its_mean(rng):
     reason="the real data are not here; set CAPENEURO_DATA",
 )
 def test_grey_matter_falls_with_age_at_real_sites(tmp_path, monkeypatch):
-    studies = "validation/studies"
+    studies = "evidence/truth/studies"
     shutil.copytree(ROOT / studies, tmp_path / studies)
     monkeypatch.chdir(tmp_path)
     vbm.write()
     atlas = nib.load("data/vbm/lobes.nii.gz")
     assert np.unique(np.asarray(atlas.dataobj)).tolist() == [0, 1, 2, 3, 4, 5]
-    path = "validation/studies/vbm/study.yaml"
+    path = "evidence/truth/studies/vbm/study.yaml"
     edit(tmp_path / path, space__basis_file="data/vbm/whole.nii.gz")
     edit(tmp_path / path, rows__norm_bound=0.3)
     assert command("validate", path) == 0

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from capeneuro.algorithms import ica, shrinkage, verdicts
-from validation.components import Study, people_of, told
+from evidence.truth.components import Study, people_of, told
 
 
 @pytest.mark.parametrize("data", ["white", "no sources"])

@@ -12,7 +12,7 @@ from capeneuro.federation.mechanism import Release
 from capeneuro.privacy import accounting
 from capeneuro.privacy.blocks import Block
 from capeneuro.privacy.contrasts import REACH, linear_moments
-from validation import contrasts as consortia
+from evidence.truth import contrasts as consortia
 
 CLIP, DELTA, OUTCOMES, SITES, PEOPLE = 0.5, 1e-5, 10, 4, 4000
 

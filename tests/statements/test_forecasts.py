@@ -16,7 +16,7 @@ from capeneuro.privacy import accounting
 from capeneuro.privacy.accounting import Budget
 from capeneuro.studies import components_forecast, registry, rows
 from capeneuro.studies.counts import Counts
-from validation import forecasts
+from evidence.truth import forecasts
 
 ROOT = Path(__file__).resolve().parents[2]
 

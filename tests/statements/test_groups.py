@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from capeneuro.algorithms import verdicts
-from validation import groups
+from evidence.truth import groups
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 8.0])

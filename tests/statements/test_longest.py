@@ -14,7 +14,7 @@ from capeneuro.config import load
 from capeneuro.config.errors import ConfigError
 from capeneuro.report import privacy_schema
 from capeneuro.studies.sites import load_sites, open_site
-from validation.longest import right_guesses
+from evidence.truth.longest import right_guesses
 
 EPSILON, DELTA, LONGEST = 0.5, 1e-5, 12
 

@@ -7,8 +7,8 @@ import pytest
 
 from capeneuro.algorithms import verdicts
 from capeneuro.report import sentences
-from validation import pairs
-from validation.pairs import Views
+from evidence.truth import pairs
+from evidence.truth.pairs import Views
 
 
 @pytest.mark.parametrize("told", [(np.nan, -1, 1), (0.1, -0.21, 0.36), (np.nan,) * 3])

@@ -535,7 +535,7 @@ def real(tmp_path_factory) -> Path:
     return folder
 
 
-REAL = "validation/studies/eegfmri/study.yaml"
+REAL = "evidence/truth/studies/eegfmri/study.yaml"
 
 
 @needs_data

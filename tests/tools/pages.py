@@ -38,7 +38,7 @@ BLOCK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 # What a page's folder has of the checkout, to be read and not written.
-LINKED = ("workflow", "sim", "benchmarks", "validation", "papers", "docs", "capeneuro")
+LINKED = ("workflow", "sim", "benchmarks", "evidence", "papers", "docs", "capeneuro")
 LINKED += ("packaging",)
 ELLIPSIS = "..."
 PARSER = cli.parser()

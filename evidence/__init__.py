@@ -1,0 +1,1 @@
+"""Evidence for what capeneuro claims; nothing of it is installed."""

@@ -1,5 +1,0 @@
-"""How often what a study says is true: accuracy, coverage, false alarms, power.
-
-Each file is a command, ``python -m validation.<file>``; most make the rows of one
-section of docs/statements.md again.
-"""
