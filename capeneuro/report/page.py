@@ -20,7 +20,7 @@ import jinja2
 import numpy as np
 import yaml
 
-from capeneuro.algorithms.verdicts import ABOVE, LEVEL, NOT_TESTED, Verdicts
+from capeneuro.algorithms.verdict import ABOVE, LEVEL, NOT_TESTED, Verdicts
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.rows import RowStudy
 from capeneuro.config.study import StudyConfig

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from capeneuro.algorithms import model_order, shrinkage, verdicts
+from capeneuro.algorithms import model_order, shrinkage, verdict, verdicts
 from capeneuro.algorithms.cca import CanonicalDirections
 from capeneuro.algorithms.contrast_effects import Contrasts
 from capeneuro.algorithms.ica import Unmixing, inseparable
@@ -15,7 +15,7 @@ from capeneuro.algorithms.pca import Subspace
 from capeneuro.algorithms.prior_fit import PriorFit
 from capeneuro.algorithms.regression import LinearModel
 from capeneuro.algorithms.tensors import TensorComponents
-from capeneuro.algorithms.verdicts import Verdicts
+from capeneuro.algorithms.verdict import Verdicts
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.study import StudyConfig
 from capeneuro.linalg import TINY
@@ -38,10 +38,10 @@ ACCEPTED = {
 }
 # Meanings of verdicts, for the readers of a report.
 MEANINGS = {
-    verdicts.ABOVE: "noise alone would give this in one study of twenty at most",
-    verdicts.NOT_ABOVE: "noise alone could well give this, so nothing was found here",
-    verdicts.UNTOLD: "there is something, but not which part of the result it is",
-    verdicts.AS_PRIOR: "private data change this public result by no more than noise "
+    verdict.ABOVE: "noise alone would give this in one study of twenty at most",
+    verdict.NOT_ABOVE: "noise alone could well give this, so nothing was found here",
+    verdict.UNTOLD: "there is something, but not which part of the result it is",
+    verdict.AS_PRIOR: "private data change this public result by no more than noise "
     "would",
 }
 # Below the picture of the changes by private data.
@@ -56,7 +56,7 @@ def as_tested(study: StudyConfig, judged: Verdicts) -> Verdicts:
     """Verdicts about the noise of privacy alone: none in a run that added none."""
     if study.arm != "non-private":
         return judged
-    return replace(judged, labels=(verdicts.NOT_TESTED,) * len(judged.labels))
+    return replace(judged, labels=(verdict.NOT_TESTED,) * len(judged.labels))
 
 
 def is_shown(judged: Verdicts) -> np.ndarray:
@@ -64,20 +64,20 @@ def is_shown(judged: Verdicts) -> np.ndarray:
     return (
         judged.exceeds_noise
         | judged.from_prior
-        | (np.array(judged.labels) == verdicts.NOT_TESTED)
+        | (np.array(judged.labels) == verdict.NOT_TESTED)
     )
 
 
 def titles(judged: Verdicts, names: Sequence[str]) -> Sequence[str]:
     """Names of results, with their verdict where they are not above the noise."""
-    return names if verdicts.NOT_TESTED in judged.labels else judged.titles(names)
+    return names if verdict.NOT_TESTED in judged.labels else judged.titles(names)
 
 
 def found_line(study: StudyConfig, judged: Verdicts) -> str:
     """The outcome of a study in one sentence."""
     if study.arm != "non-private":
         return judged.sentence
-    if verdicts.NOT_TESTED in judged.labels:
+    if verdict.NOT_TESTED in judged.labels:
         return "no noise was added and nothing was tested: the results are exact"
     n, n_above = len(judged.labels), int(judged.exceeds_noise.sum())
     if n_above == 0:
@@ -87,7 +87,7 @@ def found_line(study: StudyConfig, judged: Verdicts) -> str:
         )
     return (
         f"no noise was added; {n_above} of {n} {judged.noun} stand above sampling "
-        f"alone, which puts any above it in {verdicts.LEVEL:.0%} of studies at most"
+        f"alone, which puts any above it in {verdict.LEVEL:.0%} of studies at most"
     )
 
 
@@ -339,7 +339,7 @@ def correlation_lines(directions: CanonicalDirections) -> list[str]:
             )
         )
     not_estimable = [
-        str(i + 1) for i, word in enumerate(pairs.labels) if word == verdicts.UNTOLD
+        str(i + 1) for i, word in enumerate(pairs.labels) if word == verdict.UNTOLD
     ]
     if not_estimable:
         lines.append(

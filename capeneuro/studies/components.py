@@ -20,6 +20,11 @@ import numpy as np
 
 from capeneuro import __version__
 from capeneuro.algorithms import metrics, prior_maps
+from capeneuro.algorithms.component_verdicts import (
+    of_components,
+    with_evidence,
+    without_mixed,
+)
 from capeneuro.algorithms.ica import Unmixing, repeated_infomax, spatial_components
 from capeneuro.algorithms.pca import (
     Subspace,
@@ -32,12 +37,8 @@ from capeneuro.algorithms.pca import (
 )
 from capeneuro.algorithms.prior import PriorSubspace
 from capeneuro.algorithms.prior_fit import PriorFit
-from capeneuro.algorithms.verdicts import (
-    Verdicts,
-    of_changes,
-    of_components,
-    without_mixed,
-)
+from capeneuro.algorithms.verdict import Verdicts
+from capeneuro.algorithms.verdicts import of_changes
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.sections import is_cifti
@@ -388,6 +389,7 @@ class ComponentsKind(StudyKind):
         mechanism = mechanism_of(study, "pca", reference, check)
         options, bound = study.pca, study.pca.norm_bound
         center, stages, prior_fit = None, [mechanism], np.zeros(0)
+        center_deviation = 0.0
         if study.has_prior and not exact:
             stages = [mechanism_of(study, "check", reference, check), mechanism]
             match around_prior.subspace(federation, stages, study, sites):
@@ -406,7 +408,8 @@ class ComponentsKind(StudyKind):
         if options.center:
             stages = [mechanism_of(study, "center", reference, check), mechanism]
             center_clip = options.clip**0.5
-            center = released_center(federation, stages[0], bound, center_clip).value
+            released = released_center(federation, stages[0], bound, center_clip)
+            center, center_deviation = released.value, released.deviation
         R, clip, arrays = study.n_components, options.clip, {}
         bar = progress.named(f"pca {mechanism.arm}")
         if is_power and exact:
@@ -428,18 +431,37 @@ class ComponentsKind(StudyKind):
         else:
             moment = second_moment(federation, mechanism, bound, clip, center)
             subspace = from_moment(moment, R, bound, center)
-            arrays = self._arrays_to_keep(moment.value)
+            arrays = self._arrays_to_keep(len(moment.value))
         if not is_power:
             print(sentences.order_line(study, subspace))
         elif not exact:
             print(sentences.shares_line(study, subspace))
-        subspace = replace(subspace, prior_fit=prior_fit)
+        subspace = replace(
+            subspace,
+            prior_fit=prior_fit,
+            center_deviation=center_deviation,
+            positions=self._positions(),
+            n_samples=self._n_samples(subspace.n_units),
+        )
         write_released(study, sites, reference, SUBSPACE, subspace, stages, arrays)
 
-    def _arrays_to_keep(self, C: np.ndarray) -> dict[str, Any]:
-        """Arrays of a released second moment that later questions are answered from."""
+    def _positions(self) -> np.ndarray:
+        """Public positions of the features [mm]; empty where none are known."""
+        if (path := mask_file(self.study)) is None:
+            return np.zeros((0, 3))
+        space, mask = self.study.space, nifti.read_mask(path)
+        return nifti.positions(space, mask, nifti.build_basis(space, mask))
+
+    def _n_samples(self, n_units: int) -> float:
+        """Independent volumes behind the moment: one in ten of a person's, about."""
+        volumes = self.study.volumes or 0
+        is_of_people = self.study.budget.unit == "subject"
+        return n_units * max(1.0, volumes / 10) if is_of_people else n_units
+
+    def _arrays_to_keep(self, n_features: int) -> dict[str, Any]:
+        """Descriptions of features that later questions are answered with."""
         path = mask_file(self.study)
-        if len(C) > MOST_KEPT or path is None:
+        if n_features > MOST_KEPT or path is None:
             return {}
         space, mask = self.study.space, nifti.read_mask(path)
         basis = nifti.build_basis(space, mask)
@@ -453,8 +475,8 @@ class ComponentsKind(StudyKind):
             public.get(label, label if space.has_parcels else f"{space.basis} {label}")
             for label in nifti.basis_labels(space, mask, basis)
         ]
-        units = np.full(len(C), self.study.pca.norm_bound)
-        return ask_moments.arrays_to_keep(C, names, basis.sizes, units)
+        units = np.full(n_features, self.study.pca.norm_bound)
+        return ask_moments.arrays_to_keep(names, basis.sizes, units)
 
     def _release_components(
         self,
@@ -501,6 +523,8 @@ class ComponentsKind(StudyKind):
                 )
             case _:
                 unmixing = infomax(start=options.start)
+        if not isinstance(subspace, PriorSubspace):
+            unmixing = with_evidence(unmixing, subspace, options.start)
         for line in sentences.ica_lines(unmixing):
             print(line)
         write_released(study, sites, reference, UNMIXING, unmixing, [mechanism])
@@ -547,11 +571,7 @@ class ComponentsKind(StudyKind):
             n_people = subspace.n_units if study.budget.unit == "subject" else 0
             verdicts = of_changes(prior, posterior, P, n_people)
             return self._unless_mixed(verdicts, unmixing)
-        n = study.pca.n_iterations if study.pca.method == "power" else 0
-        means = [r for r in releases_of(study, SUBSPACE) if r["query"] == "mean"]
-        center = max((r["noise_deviation"] or 0.0 for r in means), default=0.0)
-        verdicts = of_components(subspace, unmixing, n, center)
-        return sentences.as_tested(study, self._unless_mixed(verdicts, unmixing))
+        return of_components(unmixing)
 
     def _unless_mixed(self, verdicts: Verdicts, unmixing: Unmixing) -> Verdicts:
         """Withdraw verdicts where the noise of ICA's rounds may mix components."""

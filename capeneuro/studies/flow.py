@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from capeneuro import machine
-from capeneuro.algorithms.verdicts import Verdicts
+from capeneuro.algorithms.verdict import Verdicts
 from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import StudyConfig

@@ -10,7 +10,8 @@ import numpy as np
 from capeneuro.algorithms import network as networks
 from capeneuro.algorithms.forecast_rows import predict_network
 from capeneuro.algorithms.network import Network
-from capeneuro.algorithms.verdicts import Verdicts, of_network
+from capeneuro.algorithms.verdict import Verdicts
+from capeneuro.algorithms.verdicts import of_network
 from capeneuro.config.network import NetworkConfig
 from capeneuro.config.site import SiteConfig
 from capeneuro.data.rows import Person, to_unit

@@ -7,13 +7,14 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
+from capeneuro import linalg
 from capeneuro.algorithms import patterns as algorithm
 from capeneuro.algorithms import shrinkage, verdicts
 from capeneuro.algorithms.cca import rough_center
 from capeneuro.algorithms.covariance import covariance, with_constants
 from capeneuro.algorithms.forecast_rows import predict_patterns
 from capeneuro.algorithms.patterns import Patterns
-from capeneuro.algorithms.verdicts import Verdicts
+from capeneuro.algorithms.verdict import Verdicts
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.patterns import PatternsConfig
 from capeneuro.config.site import SiteConfig
@@ -160,7 +161,9 @@ class PatternsKind(RowStudyKind):
         if shape.basis is not None:
             sizes[: shape.basis.n_features] = shape.basis.sizes
         units = shape.spread * bound
-        arrays = ask_moments.arrays_to_keep(C, shape.names, sizes, units)
+        arrays = ask_moments.arrays_to_keep(shape.names, sizes, units)
+        if arrays:
+            arrays[ask_moments.MOMENT] = linalg.pack_symmetric(C)
         found = algorithm.from_covariance(released, K, bound, center, independent)
         return found, arrays | {ask_moments.INDEPENDENT: independent}
 

@@ -11,7 +11,7 @@ from capeneuro.algorithms import metrics, shrinkage, verdicts
 from capeneuro.algorithms import tensors as decomposition
 from capeneuro.algorithms.forecast_rows import predict_mixture, predict_topics
 from capeneuro.algorithms.tensors import TensorComponents
-from capeneuro.algorithms.verdicts import Verdicts
+from capeneuro.algorithms.verdict import Verdicts
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.tensors import TensorConfig
