@@ -456,7 +456,7 @@ def gallery(
     Without any result above the noise the page has a sentence instead of pictures.
     Maps around a prior are at least public, and all are shown.
     """
-    is_shown = sentences.is_shown(verdicts)
+    is_shown = verdicts.is_drawn
     if not is_shown.any():
         return {"maps": [], "rest": []}
     parts = {"maps": [], "rest": []}
@@ -468,8 +468,8 @@ def gallery(
 
 
 def findings(verdicts: Verdicts, results: Sequence[Any]) -> list[Any]:
-    """Select the results that are shown as findings (:func:`.sentences.is_shown`)."""
-    pairs = zip(results, sentences.is_shown(verdicts), strict=True)
+    """Select the results that are shown as findings (:attr:`.Verdicts.is_drawn`)."""
+    pairs = zip(results, verdicts.is_drawn, strict=True)
     return [result for result, is_shown in pairs if is_shown]
 
 

@@ -36,13 +36,21 @@ ACCEPTED = {
     "bounds": "The bounds of this study have no public source",
     "gain": "This study accepts that private data may add nothing to the prior",
 }
+# Agreement below which no number is stated: .43 is estimated where .28 is true.
+LEAST_SAID = 0.6
 # Meanings of verdicts, for the readers of a report.
 MEANINGS = {
-    verdict.ABOVE: "noise alone would give this in one study of twenty at most",
-    verdict.NOT_ABOVE: "noise alone could well give this, so nothing was found here",
-    verdict.UNTOLD: "there is something, but not which part of the result it is",
-    verdict.AS_PRIOR: "private data change this public result by no more than noise "
-    "would",
+    verdict.ABOVE: "distinguishable from noise (family-wise error at most 5%)",
+    verdict.NOT_ABOVE: "consistent with noise: not a finding",
+    verdict.UNTOLD: "signal is present but cannot be attributed to a single result",
+    verdict.AS_PRIOR: "the change from the public prior is consistent with noise",
+    verdict.NOT_REPRODUCIBLE: "privacy noise could have given another map; not shown",
+    verdict.UNPLACED: "reproducible under privacy noise; without positions of the "
+    "features no test against smooth noise is possible",
+    verdict.AS_SMOOTH: "reproducible under privacy noise, but spatially smooth noise "
+    "alone gives maps of this energy",
+    verdict.ROTATABLE: "reproducible under privacy noise; other rotations of the same "
+    "networks fit equally well",
 }
 # Below the picture of the changes by private data.
 CHANGES = (
@@ -59,13 +67,16 @@ def as_tested(study: StudyConfig, judged: Verdicts) -> Verdicts:
     return replace(judged, labels=(verdict.NOT_TESTED,) * len(judged.labels))
 
 
-def is_shown(judged: Verdicts) -> np.ndarray:
-    """Results that are drawn: above the noise, around a prior, or not tested, (n,)."""
-    return (
-        judged.exceeds_noise
-        | judged.from_prior
-        | (np.array(judged.labels) == verdict.NOT_TESTED)
-    )
+def agreements(judged: Verdicts) -> list[str]:
+    """Agreement of each map with the map without noise, with its 80% range."""
+    if not judged.is_of_maps or judged.intervals is None:
+        return ["n/a"] * len(judged.names)
+    return [
+        f"below {LEAST_SAID:g}"
+        if r < LEAST_SAID
+        else f"{r:.2f}" + f" ({low:.2f} to {high:.2f})" * bool(low < high)
+        for r, low, high in judged.intervals
+    ]
 
 
 def titles(judged: Verdicts, names: Sequence[str]) -> Sequence[str]:

@@ -557,6 +557,7 @@ class ComponentsKind(StudyKind):
             metadata,
             study.ica.independence,
             unmixing["stability"],
+            unmixing["agreement"],
             verdicts.labels,
             [labels.read(atlas, self.mask) for atlas in study.names],
         )
@@ -637,6 +638,9 @@ class ComponentsKind(StudyKind):
             f"{name}, {map_name.title}" if map_name.title else name
             for name, map_name in zip(verdicts.names, map_names, strict=True)
         ]
+        if verdicts.is_of_maps:
+            pairs = zip(titles, sentences.agreements(verdicts), strict=True)
+            titles = [f"{title}, agreement {r}" for title, r in pairs]
         titles = sentences.titles(verdicts, titles)
         described = files.read_table(folder / group_maps.TABLE)
         path, peaks = folder / group_maps.ZSCORED, [None] * R
@@ -837,6 +841,8 @@ def _table(
         "its middle",
         "stability": "agreement of the component over repeated runs, 1 is perfect; n/a "
         "without repeated runs",
+        "agreement": "correlation with the map without privacy noise, and its 80% "
+        "range: by the law of the noise, in these people",
         "verdict": "",
     }
     has_parcels = is_cifti(path)
@@ -852,11 +858,11 @@ def _table(
             "as many voxels as the region has) or correlation r",
             "peak in": "region of the peak",
         }
-    rows, is_shown = [], sentences.is_shown(verdicts)
+    agreements, rows, is_shown = sentences.agreements(verdicts), [], verdicts.is_drawn
     for i, (number, strength, share, x, y, z, stability, *end) in enumerate(described):
         if has_parcels:
             row = [f"component {number}", f"{float(strength):.3g}", share, end[-1]]
-            rows.append([*row, stability, verdicts.labels[i]])
+            rows.append([*row, stability, agreements[i], verdicts.labels[i]])
             continue
         alt = f"component {number} at z = {z} mm"
         thumbnail = "not drawn"
@@ -864,7 +870,7 @@ def _table(
             thumbnail = page.Picture("", slices.thumbnail(path, i, peaks[i]), alt)
         peak = ", ".join(f"{float(v):.0f}" for v in (x, y, z))
         row = [f"component {number}", thumbnail, f"{float(strength):.3g}", share, peak]
-        row += [stability, verdicts.labels[i]]
+        row += [stability, agreements[i], verdicts.labels[i]]
         if has_names:
             name = map_names[i]
             overlap = f"{name.name} ({name.measure} {name.overlap:.2f})"

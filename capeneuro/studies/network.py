@@ -209,9 +209,7 @@ class NetworkKind(RowStudyKind):
         )
         findings = [Figure("Importance of features", draw)]
         findings += self.map_of_changes(quantity)
-        return Figures(
-            quality, findings if sentences.is_shown(verdicts).any() else [], []
-        )
+        return Figures(quality, findings if verdicts.is_drawn.any() else [], [])
 
     # --- scores ----------------------------------------------------------------------
 

@@ -216,7 +216,7 @@ class PatternsKind(RowStudyKind):
         title = "Spectrum of people's covariance as released; the first "
         title += f"{K} directions were kept"
         quality = {title: plots.spectrum(result.spectrum, edge, K)}
-        findings, folded, is_shown = [], [], sentences.is_shown(verdicts)
+        findings, folded, is_shown = [], [], verdicts.is_drawn
         A = self.feature_values(result)[1]
         unit = f"{UNIT} [uV]" if study.rows.features.kind == "erp" else UNIT
         likenesses = [name.title for name in self.map_names(A)] or [""] * K

@@ -252,7 +252,7 @@ class TensorsKind(RowStudyKind):
         label = "difference from the mean, as a share of the range"
         if has_words:
             label = "share of words"
-        findings, folded, is_shown = [], [], sentences.is_shown(verdicts)
+        findings, folded, is_shown = [], [], verdicts.is_drawn
         for i, weight in enumerate(result.weights):
             noun = "topic" if has_words else "component"
             title = f"{noun} {i + 1}: {100 * weight:.0f}% of people"
