@@ -8,12 +8,11 @@ alarms of a joint test of all three where none has an effect; and how many of th
 effects of the group, a third of a deviation on a quarter of outcomes, stand apart from
 zero, beside least squares of the same people without privacy.
 
-    python -m evidence.truth.questions [--sets 200] [--jobs 2]
+    python -m evidence.truth.questions [--draws 200] [--jobs 2]
 
 Writes ``questions.tsv``; ten minutes.
 """
 
-import argparse
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +27,7 @@ from capeneuro.federation.mechanism import Release
 from capeneuro.privacy import accounting
 from capeneuro.privacy.blocks import Block
 from capeneuro.privacy.contrasts import REACH, linear_moments
+from evidence.truth import rates
 from evidence.truth.contrasts import CLIP, COLLUDING, DELTA, Cell, consortium
 from sim.contrasts import correlations
 
@@ -104,22 +104,24 @@ def of_set(cell: Cell, epsilon: float, seed: int) -> Scores:
 
 def main() -> None:
     """Draw data sets of each cell, and write how often answers were right."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sets", type=int, default=200)
-    parser.add_argument("--jobs", type=int, default=2)
-    options = parser.parse_args()
-    lines = []
+    options, lines = rates.options(__doc__, 200).parse_args(), []
     for M in PEOPLE:
         for constants in (False, True):
             for epsilon in EPSILONS:
                 cell = Cell(M, 45, 10, effect="some", constants=constants)
                 sets = Parallel(options.jobs)(
-                    delayed(of_set)(cell, epsilon, seed) for seed in range(options.sets)
+                    delayed(of_set)(cell, epsilon, seed)
+                    for seed in range(options.draws)
                 )
                 means = (f"{value:.3f}" for value in np.mean(sets, axis=0))
                 sites = "constants" if constants else "means"
                 lines.append([f"{M}", f"{epsilon:g}", sites, *means])
                 print(*lines[-1], flush=True)
+    single, at_once, alarm, *_ = np.array([line[3:] for line in lines], float).T
+    n = options.draws * len(lines)
+    rates.say("asked-effect/simulated", single.mean(), n)
+    rates.say("all-asked-effects/simulated", at_once.mean(), n)
+    rates.say("asked-test/simulated", alarm.mean(), n)
     files.write_table(OUT, HEADER.split(), lines)
 
 
