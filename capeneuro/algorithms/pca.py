@@ -74,10 +74,6 @@ class Subspace:
         found with 14% more noise than these, and its 95% interval
         [:func:`.confidence.captured`], shape (3,). NaN where it cannot be estimated;
         empty without a second moment.
-    prior_fit
-        Values of a :class:`.prior_fit.PriorFit` where a prior was checked: share of
-        people's energy along its first directions, the noise of that, and the least
-        share with which it is used; else empty.
     """
 
     __repr__ = brief
@@ -90,7 +86,6 @@ class Subspace:
     noise_deviation: float = 0.0
     n_units: int = 0
     captured: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    prior_fit: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
     def whitening(self, floor: float = 1e-3) -> np.ndarray:
         """Matrix ``Lambda^(-1/2) V'`` of shape (K, n_features).

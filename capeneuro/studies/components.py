@@ -10,7 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
@@ -31,7 +31,6 @@ from capeneuro.algorithms.pca import (
     second_moment,
 )
 from capeneuro.algorithms.prior import PriorSubspace
-from capeneuro.algorithms.prior_fit import PriorFit
 from capeneuro.algorithms.verdicts import (
     Verdicts,
     of_changes,
@@ -52,11 +51,7 @@ from capeneuro.report import page, progress, scores, sentences
 from capeneuro.site_data.people import check_elsewhere, keep_people
 from capeneuro.studies import around_prior, ask_moments, components_forecast
 from capeneuro.studies.ask import MOST_KEPT
-from capeneuro.studies.components_forecast import (
-    check_expected,
-    check_features,
-    prior_forecast_line,
-)
+from capeneuro.studies.components_forecast import check_expected, check_features
 from capeneuro.studies.counts import note_other_lengths, write_sizes
 from capeneuro.studies.flow import (
     MASK,
@@ -387,15 +382,12 @@ class ComponentsKind(StudyKind):
         check, exact = partial(gate, study, sites), is_exact(study, reference)
         mechanism = mechanism_of(study, "pca", reference, check)
         options, bound = study.pca, study.pca.norm_bound
-        center, stages, prior_fit = None, [mechanism], np.zeros(0)
+        center, stages = None, [mechanism]
         if study.has_prior and not exact:
-            stages = [mechanism_of(study, "check", reference, check), mechanism]
-            match around_prior.subspace(federation, stages, study, sites):
-                case PriorSubspace() as corrected:
-                    write_released(study, sites, reference, SUBSPACE, corrected, stages)
-                    return
-                case fit:
-                    prior_fit = np.array([*vars(fit).values()])
+            corrected = around_prior.subspace(federation, mechanism, study)
+            if corrected is not None:
+                write_released(study, sites, reference, SUBSPACE, corrected, stages)
+                return
         is_power = options.method == "power"
         # A start that is impossible fails here, before anything is released.
         if is_power:
@@ -433,7 +425,6 @@ class ComponentsKind(StudyKind):
             print(sentences.order_line(study, subspace))
         elif not exact:
             print(sentences.shares_line(study, subspace))
-        subspace = replace(subspace, prior_fit=prior_fit)
         write_released(study, sites, reference, SUBSPACE, subspace, stages, arrays)
 
     def _arrays_to_keep(self, C: np.ndarray) -> dict[str, Any]:
@@ -635,8 +626,6 @@ class ComponentsKind(StudyKind):
         }
         if len(unmixing.trace) and max(noise) > 0:
             notes = [*notes, sentences.ending(unmixing.trace, noise)]
-        if subspace.prior_fit.size:
-            notes = [sentences.prior_fit(PriorFit(*subspace.prior_fit), R), *notes]
         if study.pca.method == "power" and not (study.has_prior or is_not_private):
             notes = [sentences.shares_line(study, subspace), *notes]
         scored = files.read_table(folder / "scores.tsv")
@@ -650,7 +639,7 @@ class ComponentsKind(StudyKind):
             _table(verdicts, described, map_names, path, peaks),
             viewer.viewer(page.findings(verdicts, maps)),
             page.forecast_of(study),
-            foretold=page.foretold(study, scored),
+            foretold=page.foretold(study),
         )
 
     def _picture_of_changes(
@@ -663,8 +652,7 @@ class ComponentsKind(StudyKind):
         prior, _ = around_prior.prior_and_posterior(study, subspace)
         public, R = around_prior.public(study, prior).mixing, study.n_components
         r = np.diag(np.corrcoef(unmixing.mixing.T, public.T)[:R, R:])
-        title = f"{sentences.CHANGES} {prior_forecast_line(study)}".strip()
-        return page.picture(title, plots.changes(r, verdicts.exceeds_noise))
+        return page.picture(sentences.CHANGES, plots.changes(r, verdicts.exceeds_noise))
 
     def _map_names(self) -> list[group_maps.Name]:
         """Most similar regions or templates of each component, if the study has any."""
@@ -706,7 +694,7 @@ class ComponentsKind(StudyKind):
         study = self.study
         paths = [] if study.computes_mask else [study.space.mask]
         if study.prior is not None:
-            paths.append(study.prior.file)
+            paths += [study.prior.file, study.prior.stand_in]
         for atlas in study.names:
             paths += [atlas.file, atlas.labels]
         return [str(p) for p in (*paths, study.space.basis_file) if p is not None]

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from capeneuro.algorithms.prior_fit import PriorFit
 from helpers import in_process, make_mechanism, make_sites
 
 from capeneuro import linalg
 from capeneuro.algorithms import prior as priors
 from capeneuro.algorithms import prior_fit
-from capeneuro.algorithms.prior_fit import PriorFit
 from capeneuro.report import sentences
 from capeneuro.studies.priors import of_maps
 
