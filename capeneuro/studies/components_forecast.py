@@ -20,7 +20,13 @@ from capeneuro.report import sentences
 from capeneuro.studies.ask import MOST_KEPT
 from capeneuro.studies.flow import MOST_FEATURES, mask_file
 from capeneuro.studies.forecasts import Counts, Forecast, require
-from capeneuro.studies.gate import LEAST_GAIN, missing_number, noise_over_pooled
+from capeneuro.studies.gate import (
+    LEAST_GAIN,
+    NOISE,
+    accepted,
+    missing_number,
+    noise_over_pooled,
+)
 from capeneuro.studies.priors import open_prior, open_stand_ins
 from capeneuro.studies.sites import Sites
 
@@ -68,7 +74,8 @@ def forecast(
     ratios["PCA"] = ratio / forecast_components.MOST_NOISE
     if "ica" in study.n_releases:
         ratios["ICA"] = forecast_components.predict_ica(design, study.own_promise)
-    if trial is None and max(ratios.values()) <= 1:  # else it is refused
+    is_refused = max(ratios.values()) > 1 and NOISE not in accepted(study)
+    if trial is None and not is_refused:
         trial = tried(study, site_names, _n_units(study, counts))
 
     def show() -> None:
