@@ -46,7 +46,8 @@ from capeneuro.algorithms.designs import (
 )
 from capeneuro.algorithms.outcomes import Outcomes
 from capeneuro.algorithms.tensors import REACH
-from capeneuro.algorithms.verdicts import LEVEL, SUPREMUM
+from capeneuro.algorithms.verdict import LEVEL
+from capeneuro.algorithms.verdicts import SUPREMUM
 from capeneuro.privacy.moments import largest_third
 
 # Deviation of the noise at the aggregator of (query, clip, stage).

@@ -20,7 +20,6 @@ features instead of volumes, and :func:`repeated`, several runs and how well the
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -87,6 +86,17 @@ class Unmixing:
         Deviation of the noise in a packed coordinate of each round's gradient,
         (n_rounds,): of rotations; NaN of other updates. Empty of
         :func:`spatial_components`, whose rounds read a release.
+    angle_deviation
+        Of what each pair still has to turn after the rounds [rad], (R, R); NaN of other
+        updates than rotations, empty of :func:`spatial_components`.
+    agreement
+        Correlation of each map over features with the map without noise, and its 80%
+        range, (R, 3) [:mod:`.component_verdicts`]; empty without noise.
+    excess
+        Energy of each map over that of smooth noise, as a multiple of what chance
+        gives, (R,); NaN where positions of features are not known.
+    structure
+        Share of each map along directions with structure over features, (R,).
     """
 
     __repr__ = brief
@@ -102,6 +112,10 @@ class Unmixing:
     curvature: np.ndarray
     stability: np.ndarray
     rounds_noise: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    angle_deviation: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
+    agreement: np.ndarray = field(default_factory=lambda: np.zeros((0, 3)))
+    excess: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    structure: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
 
 def infomax(
@@ -218,7 +232,13 @@ def infomax(
         state = updates.contained(state, W, schedule)
     converged = not turns or (bool(trace) and trace[-1] < tol)
     result = normalized_unmixing(state, subspace, np.array(trace), converged)
-    return replace(result, rounds_noise=np.array(rounds_noise))
+    # The order of maps, in which pairs are named.
+    order = np.abs(result.W @ state.W.T).argmax(axis=1)
+    angles = np.full((R, R), np.nan)
+    if update == "orthogonal":
+        P = schedule.angle**2 if state.angles is None else state.angles
+        angles = np.sqrt(np.broadcast_to(P, (R, R)))[np.ix_(order, order)]
+    return replace(result, rounds_noise=np.array(rounds_noise), angle_deviation=angles)
 
 
 def rotation(subspace: Subspace, start: Start) -> np.ndarray:
@@ -323,10 +343,6 @@ def inseparable(result: Unmixing) -> list[tuple[int, int]]:
 
 # Deviation of an eigenvector over features, of unit norm, below which it is constant.
 FLAT_MAP = 1e-3
-# Subspaces without structure, or rotations, that released ones are compared with.
-N_SURROGATES = 399
-# Features that count as independent: neighboring voxels are alike.
-MOST_INDEPENDENT = 1000
 
 
 def spatial_components(
@@ -385,123 +401,6 @@ def spatial_components(
     W *= SCALE / np.linalg.norm(W, axis=1, keepdims=True)
     state = State(W=W, b=np.zeros(R), signs=np.ones(R))
     return normalized_unmixing(state, subspace, result.trace, result.converged)
-
-
-def structured_shares(V: np.ndarray, maps: np.ndarray, level: float) -> np.ndarray:
-    """How much of each map lies along directions with structure over features, (R,).
-
-    The direction that is farthest from normal is removed from the subspace, then that
-    of the remainder, for as long as the remainder differs from a random subspace
-    [:func:`has_spatial_structure`]. The remainder then has no structure that these
-    features could show: a map of it is as good as any rotation. Where some maps have
-    structure and the others are normal, one of the others is taken for structure in at
-    most ``level`` of studies, since the remainder is tested before more is removed.
-
-    Parameters
-    ----------
-    V
-        Directions, (n_features, R); features as in :func:`has_spatial_structure`.
-    maps
-        Of components, (n_features, R), in the span of V.
-    level
-        Chance of a false alarm: a subspace without structure.
-
-    Notes
-    -----
-    Projection pursuit with successive tests [Virta, Nordhausen & Oja 2016, NGPP].
-
-    # Differs from them: a test is of the whole remainder, not of the direction that is
-    pursued in it, so it does not depend on how good the pursuit is.
-    """
-    every = slice(None, None, -(-len(V) // MOST_INDEPENDENT))
-    V, maps = V[every] - V[every].mean(axis=0), maps[every]
-    U, _, _ = np.linalg.svd(V, full_matrices=False)
-    white, R = np.sqrt(len(V)) * U, V.shape[1]
-    cosines = white.T @ maps
-    cosines /= np.maximum(np.linalg.norm(cosines, axis=0), linalg.TINY)
-    basis = np.eye(R)  # of the remainder
-    while basis.shape[1] and has_spatial_structure(white @ basis, level):
-        inside = basis.T @ cosines
-        inside /= np.maximum(np.linalg.norm(inside, axis=0), linalg.TINY)
-        start = inside[:, negentropy(white @ basis @ inside).argmax()]
-        pursued = scipy.optimize.minimize(_normality, start, white @ basis, jac=True)
-        basis = basis @ scipy.linalg.null_space(pursued.x[None])
-    return 1 - np.sum((basis.T @ cosines) ** 2, axis=0)
-
-
-def _normality(w: np.ndarray, white: np.ndarray) -> tuple[float, np.ndarray]:
-    """Less the :func:`negentropy` of white features along w, and its slope."""
-    size = np.linalg.norm(w)
-    y = white @ w / size
-    skewness, kurtosis = np.mean(y**3), np.mean(y**4) - 3
-    slope = (skewness * y**2 / 2 + kurtosis * y**3 / 6) @ white / len(y)
-    value = skewness**2 / 12 + kurtosis**2 / 48
-    return -value, (w * (w @ slope) / size**2 - slope) / size
-
-
-def has_spatial_structure(V: np.ndarray, level: float) -> bool:
-    """Whether a subspace differs from one drawn at random, for any rotation.
-
-    Over features the loadings of a random subspace are jointly normal. Skewness and
-    kurtosis of Mardia [Mardia 1970] are the same for every rotation, so nothing is
-    chosen; each is compared with those of :data:`N_SURROGATES` random subspaces
-    (seeded), at half the level.
-
-    Parameters
-    ----------
-    V
-        Directions, (n_features, R); of many features every k-th is used, since
-        neighbors are alike.
-    level
-        Chance of a false alarm: a random subspace.
-    """
-    V = V[:: -(-len(V) // MOST_INDEPENDENT)]
-    if len(V) <= V.shape[1] + 1:
-        return False
-    by_chance = _shapes_by_chance(*V.shape)
-    p = np.mean(by_chance >= _shapes(V), axis=0)
-    return bool(np.any(p < level / 2))
-
-
-@lru_cache
-def _shapes_by_chance(n_features: int, n_components: int) -> np.ndarray:
-    rng, size = np.random.default_rng(0), (n_features, n_components)
-    return np.array([_shapes(rng.standard_normal(size)) for _ in range(N_SURROGATES)])
-
-
-def _shapes(V: np.ndarray) -> np.ndarray:
-    """Skewness and kurtosis of the rows of V, whitened [Mardia 1970], (2,)."""
-    U, _, _ = np.linalg.svd(V - V.mean(axis=0), full_matrices=False)
-    n, (i, j) = len(U), np.triu_indices(U.shape[1])
-    third = U.T @ (U[:, i] * U[:, j])
-    skewness = n * np.sum(third**2 * np.where(i == j, 1, 2))
-    return np.array([skewness, n * np.sum(np.sum(U**2, axis=1) ** 2)])
-
-
-def negentropy(maps: np.ndarray) -> np.ndarray:
-    """How far from normal the values of each map are, (R,): 0 where they are normal.
-
-    ``skewness^2 / 12 + excess kurtosis^2 / 48`` [Jones & Sibson 1987]: maps of networks
-    are both skewed and sparse.
-    """
-    a = maps - maps.mean(axis=0)
-    a = a / np.maximum(a.std(axis=0), 1e-12)
-    skewness, kurtosis = np.mean(a**3, axis=0), np.mean(a**4, axis=0) - 3
-    return skewness**2 / 12 + kurtosis**2 / 48
-
-
-def negentropy_of_rotations(V: np.ndarray, level: float) -> float:
-    """Quantile, at 1 - level, of the negentropy of a subspace's maps turned at random.
-
-    Of the largest of all R maps, over :data:`N_SURROGATES` rotations (seeded): where
-    rounds of noise have turned them, maps are no better than that.
-    """
-    rng, R, most = np.random.default_rng(0), V.shape[1], []
-    V = V[:: -(-len(V) // MOST_INDEPENDENT)]
-    for _ in range(N_SURROGATES):
-        turn, _ = np.linalg.qr(rng.standard_normal((R, R)))
-        most.append(negentropy(V @ turn).max())
-    return float(np.quantile(most, 1 - level))
 
 
 # --- repeated runs: which components can be trusted (ICASSO) --------------------------
@@ -589,6 +488,7 @@ def repeated_infomax(
         curvature=runs[0].curvature[np.ix_(order, order)],
         stability=index[order],
         rounds_noise=np.concatenate([run.rounds_noise for run in runs]),
+        angle_deviation=runs[0].angle_deviation / n_runs**0.5,
     )
 
 

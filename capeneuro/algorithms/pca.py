@@ -74,6 +74,17 @@ class Subspace:
         found with 14% more noise than these, and its 95% interval
         [:func:`.confidence.captured`], shape (3,). NaN where it cannot be estimated;
         empty without a second moment.
+    moment
+        Released second moment, packed; empty of power iteration.
+    positions
+        Public positions of the features, (n_features, 3), such as centers of regions
+        [mm]; empty: none are known.
+    n_samples
+        Independent samples behind it, about; 0: as many as units.
+    n_products
+        Rounds of power iteration; 0 where a whole second moment was released.
+    center_deviation
+        Of the noise in one coordinate of ``center``; 0: none was released.
     """
 
     __repr__ = brief
@@ -86,6 +97,11 @@ class Subspace:
     noise_deviation: float = 0.0
     n_units: int = 0
     captured: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    moment: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    positions: np.ndarray = field(default_factory=lambda: np.zeros((0, 3)))
+    n_samples: float = 0.0
+    n_products: int = 0
+    center_deviation: float = 0.0
 
     def whitening(self, floor: float = 1e-3) -> np.ndarray:
         """Matrix ``Lambda^(-1/2) V'`` of shape (K, n_features).
@@ -244,7 +260,15 @@ def from_moment(
     captured = np.array(confidence.captured(Moment(C, tau), n_components))
     center = _filled(center, len(C))
     return Subspace(
-        values, vectors, norm_bound, center, spectrum, tau, n_units, captured
+        values,
+        vectors,
+        norm_bound,
+        center,
+        spectrum,
+        tau,
+        n_units,
+        captured,
+        linalg.pack_symmetric(C),
     )
 
 
@@ -391,7 +415,8 @@ def power_subspace(
     V = V @ vectors
     V = V * linalg.peak_signs(V)
     center, spectrum = _filled(center, D), np.zeros(0)
-    return Subspace(values, V, norm_bound, center, spectrum, tau, n_units)
+    L = len(answers)
+    return Subspace(values, V, norm_bound, center, spectrum, tau, n_units, n_products=L)
 
 
 def krylov_subspace(

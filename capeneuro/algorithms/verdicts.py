@@ -1,31 +1,7 @@
-"""Verdicts: whether each result exceeds the noise, by the noise's known law.
-
-The noise of privacy is normal, its deviation is public, and so is the law of results
-that are noise alone. Verdicts compare a result with that; they are
-post-processing and cost nothing. By chance alone some result of a study is called
-:data:`ABOVE` in one study of twenty at most (:data:`LEVEL`), however many results it
-has. A verdict is about the noise: what stands above it is in these people's data, which
-does not make it a brain network or a cause.
-
-All tables of results, and of answers to later questions, use these words:
-
-===============================  ===================================================
-verdict                          what it means
-===============================  ===================================================
-``above noise``                  noise alone would give this in one study of twenty
-                                 at most, whatever else was asked of it
-``above noise, if asked alone``  of an answer: so, if it was the only question
-``not above noise``              noise alone gives this; nothing was found here
-``cannot be told``               there is something, but not which part of the result
-                                 it is, or it has no estimate
-``as the prior``                 private data change a public result by no more than
-                                 noise would
-``not tested``                   no noise was added, and sampling is not counted
-===============================  ===================================================
-"""
+"""Verdicts of each analysis but components: results against the law of the noise."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import scipy
@@ -33,109 +9,33 @@ import scipy
 from capeneuro import linalg
 from capeneuro.algorithms.cca import CanonicalDirections
 from capeneuro.algorithms.contrast_effects import Contrasts
-from capeneuro.algorithms.ica import (
-    Unmixing,
-    has_spatial_structure,
-    inseparable,
-    negentropy,
-    negentropy_of_rotations,
-    structured_shares,
-)
 from capeneuro.algorithms.network import Network, noise_slopes
 from capeneuro.algorithms.patterns import Patterns
-from capeneuro.algorithms.pca import Subspace
 from capeneuro.algorithms.prior import Posterior, Prior
 from capeneuro.algorithms.regression import LinearModel
-from capeneuro.algorithms.shrinkage import reliabilities, signal_shares
+from capeneuro.algorithms.rotations import structured_shares
+from capeneuro.algorithms.shrinkage import reliabilities
 from capeneuro.algorithms.tensors import TensorComponents
-from capeneuro.algorithms.updates import TYPICAL
+from capeneuro.algorithms.verdict import (
+    ABOVE,
+    ABOVE_ALONE,
+    AS_PRIOR,
+    CHANGE,
+    LEVEL,
+    NOT_ABOVE,
+    UNTOLD,
+    Verdicts,
+)
 from capeneuro.linalg import TINY
 
-ABOVE, NOT_ABOVE, UNTOLD = "above noise", "not above noise", "cannot be told"
-AS_PRIOR, NOT_TESTED = "as the prior", "not tested"
-# Of answers to questions that were asked after the results were seen.
-ABOVE_ALONE = "above noise, if asked alone"
-# Measure that is compared where a prior was used, and draws of noise alone.
-CHANGE = "change of a public map by private data, over what noise alone gives"
+# Draws of noise alone.
 N_NOISE = 1000
 # Name of a regression's first verdict.
 TOGETHER = "all features together"
-# Chance that noise alone lifts some result of a study above it.
-LEVEL = 0.05
 # Share of a component that the data must have, and below which nothing is there.
 HALF, LITTLE = 0.5, 0.1
 # Largest value of a symmetric normal tensor of order 3 on the sphere, over sqrt(K).
 SUPREMUM = 1.66
-
-
-@dataclass(frozen=True)
-class Verdicts:
-    """Verdicts of a study, one for each result.
-
-    Parameters
-    ----------
-    names
-        Of the results: components, pairs, features.
-    values
-        Values that are compared with the levels, shape (n,).
-    levels
-        Levels that noise alone stays below, shape (n,); in the unit of ``values``.
-    labels
-        Verdict of each: :data:`ABOVE`, :data:`NOT_ABOVE` or :data:`UNTOLD`.
-    measure
-        Description of the values.
-    intervals
-        Estimate, lower and upper end of the 95% interval of each result's statement,
-        (n, 3); NaN where it is not estimable. None: there are no intervals.
-    noun
-        What the results are, in the plural.
-    """
-
-    names: tuple[str, ...]
-    values: np.ndarray
-    levels: np.ndarray
-    labels: tuple[str, ...]
-    measure: str
-    intervals: np.ndarray | None = None
-    noun: str = "results"
-
-    @property
-    def from_prior(self) -> bool:
-        """Whether values are changes of a prior's maps by private data."""
-        return self.measure == CHANGE
-
-    @property
-    def exceeds_noise(self) -> np.ndarray:
-        """Which results stand above the noise, shape (n,)."""
-        return np.array([word == ABOVE for word in self.labels])
-
-    def titles(self, names: Sequence[str]) -> list[str]:
-        """Names of results, with their verdict where they are not above the noise.
-
-        Of maps around a prior those that are above it are ``changed``.
-        """
-        above = ", changed" if self.from_prior else ""
-        return [
-            name + (above if label == ABOVE else f", {label}")
-            for name, label in zip(names, self.labels, strict=True)
-        ]
-
-    @property
-    def sentence(self) -> str:
-        """How many results stand above the noise, as a sentence."""
-        n, n_above = len(self.labels), int(self.exceeds_noise.sum())
-        if self.from_prior:
-            return (
-                f"private data change {n_above} of {n} public maps by more than noise "
-                f"alone would, which changes one in {LEVEL:.0%} of studies"
-                + "; of the others no change can be told" * (n_above < n)
-                + ". Who takes part, and at which sites, changes some as well"
-            )
-        if n_above == 0:
-            of_them = f"0 of {n} {self.noun} can be told from it"
-            return f"nothing stands above the noise: {of_them}"
-        chance = f"; noise alone would lift any in {LEVEL:.0%} of studies at most"
-        return f"{n_above} of {n} {self.noun} stand above the noise" + chance
 
 
 def _by_share(
@@ -146,105 +46,6 @@ def _by_share(
     levels = np.full(len(share), HALF)
     labels = tuple(labels.tolist())
     return Verdicts(tuple(names), share, levels, labels, measure, noun=noun)
-
-
-def of_components(
-    subspace: Subspace,
-    unmixing: Unmixing,
-    n_products: int = 0,
-    center_deviation: float = 0.0,
-) -> Verdicts:
-    """Verdicts of independent components: how much of each map the data have.
-
-    A map lies in the released subspace. Its share along directions that stand above
-    the noise, and above what white data would have by chance, each counted as far as it
-    is reliable, is the data's. That there *is* a subspace does not yet make components
-    of it, any rotation of which is as good where nothing is independent. So of spatial
-    ICA half of a map has to lie along directions in which the subspace differs from one
-    drawn at random [:func:`.ica.structured_shares`]. Of temporal ICA either the rounds
-    have to exceed their own noise and sampling [:func:`rounds_exceed_noise`], or the
-    subspace has to differ from one drawn at random [:func:`.ica.has_spatial_structure`]
-    and a map has to be farther from normal than when it is turned at random
-    [:func:`.ica.negentropy_of_rotations`]. Else the component cannot be told.
-
-    Parameters
-    ----------
-    subspace, unmixing
-        Of the study.
-    n_products
-        Rounds of power iteration; 0: a whole second moment was released.
-    center_deviation
-        Of the noise in one coordinate of a released mean; 0: there was none.
-
-    Returns
-    -------
-    Verdicts
-        A pair of near Gaussian components cannot be told apart, however strong.
-    """
-    V, tau = subspace.eigenvectors, subspace.noise_deviation
-    K = V.shape[1]
-    if n_products and tau:
-        shares = signal_shares(subspace.eigenvalues, tau, len(V), n_products)
-        added = center_deviation**2 * scipy.stats.chi2.isf(LEVEL, len(V))
-        # What white samples of norm 1 have by chance [Marchenko & Pastur 1967].
-        N = subspace.n_units or np.inf
-        by_chance = (len(V) ** -0.5 + N**-0.5) ** 2 if np.isfinite(N) else 0.0
-        is_signal = (shares > HALF) & (subspace.eigenvalues > max(added, by_chance))
-        shares = np.where(is_signal, shares, 0.0)
-    else:
-        shares = reliabilities(
-            subspace.spectrum, tau, K, center_deviation, subspace.n_units
-        )
-    loadings = V.T @ unmixing.mixing
-    loadings = loadings / np.maximum(np.linalg.norm(loadings, axis=0), TINY)
-    names = [f"component {i + 1}" for i in range(loadings.shape[1])]
-    verdicts = _by_share(names, shares @ loadings**2, "map", "components")
-    mixed = {i for pair in inseparable(unmixing) for i in pair}
-    apart = np.ones(loadings.shape[1], bool)
-    if tau and ABOVE in verdicts.labels:
-        apart = _are_distinct(unmixing, subspace)
-    labels = tuple(
-        UNTOLD if label == ABOVE and (i in mixed or not apart[i]) else label
-        for i, label in enumerate(verdicts.labels)
-    )
-    return replace(verdicts, labels=labels)
-
-
-def _are_distinct(unmixing: Unmixing, subspace: Subspace) -> np.ndarray:
-    """Which components are more than a rotation of the subspace by chance, (R,)."""
-    R = len(unmixing.W)
-    if R == 1:
-        return np.ones(1, bool)
-    V, maps = subspace.eigenvectors, unmixing.mixing
-    if not unmixing.rounds_noise.size:
-        return structured_shares(V, maps, LEVEL) >= HALF
-    if rounds_exceed_noise(unmixing, subspace.n_units):
-        return np.ones(R, bool)
-    if not has_spatial_structure(V, LEVEL / 2):
-        return np.zeros(R, bool)
-    return negentropy(maps) > negentropy_of_rotations(V, LEVEL)
-
-
-def rounds_exceed_noise(unmixing: Unmixing, n_units: int) -> bool:
-    """Whether the gradients of all rounds are larger than noise and sampling make them.
-
-    Of sources without structure every rotation is as good: gradients are the noise of
-    their releases and what N people's or volumes' sampling leaves. Their sum of squares
-    over the noise is then below the 97.5% point of :data:`N_NOISE` seeded draws, in
-    each of which sampling is the same in all rounds; steps that follow it make it
-    smaller.
-    """
-    R, noise = len(unmixing.W), unmixing.rounds_noise
-    if np.isnan(noise).any():
-        return False  # other updates' gradients are not 0 without structure
-    size, rng = R * (R - 1) // 2, np.random.default_rng(0)
-    noise = np.maximum(noise, TINY)
-    sampling = TYPICAL["infomax_skew"] * R / np.sqrt(size * max(n_units, 1))
-    noncentrality = np.sum((sampling / noise) ** 2) * rng.chisquare(size, N_NOISE)
-    by_chance = rng.noncentral_chisquare(size * len(noise), noncentrality)
-    return bool(
-        np.sum((unmixing.trace / noise) ** 2) > np.quantile(by_chance, 1 - LEVEL / 2)
-    )
 
 
 def of_changes(
@@ -290,19 +91,6 @@ def of_changes(
     labels = tuple(np.where(values > level, ABOVE, AS_PRIOR).tolist())
     names = tuple(f"component {i + 1}" for i in range(R))
     return Verdicts(names, values, np.full(R, level), labels, CHANGE)
-
-
-def without_mixed(verdicts: Verdicts, unmixing: Unmixing, is_loud: bool) -> Verdicts:
-    """Withdraw verdicts of components that noisy rounds could not separate.
-
-    All of them where the noise of the rounds exceeds what they can bear.
-    """
-    mixed = {i for pair in inseparable(unmixing) for i in pair}
-    labels = tuple(
-        UNTOLD if label != NOT_ABOVE and (is_loud or i in mixed) else label
-        for i, label in enumerate(verdicts.labels)
-    )
-    return replace(verdicts, labels=labels)
 
 
 def of_pairs(directions: CanonicalDirections) -> Verdicts:

@@ -170,6 +170,17 @@ def basis_labels(
     return sorted(_parcels(space.basis_file, mask)[1])
 
 
+def positions(
+    space: Space, mask: nib.Nifti1Image, study_basis: basis.Basis
+) -> np.ndarray:
+    """Center of each feature [mm], (n_features, 3); empty where it has no place."""
+    if space.basis in ("template", "parcels"):
+        return np.zeros((0, 3))
+    voxels = np.argwhere(np.asarray(mask.dataobj) > 0)
+    places = voxels @ mask.affine[:3, :3].T + mask.affine[:3, 3]
+    return study_basis.analysis.astype(float) @ places
+
+
 def start_regions(
     space: Space, mask: nib.Nifti1Image, edge: int | None
 ) -> np.ndarray | None:

@@ -61,6 +61,7 @@ def table(
     maps: np.ndarray,
     coordinates: np.ndarray | None,
     stability: np.ndarray | None = None,
+    agreement: np.ndarray | None = None,
     verdicts: Sequence[str] = (),
 ) -> list[list[object]]:
     """Describe each component in one row.
@@ -75,6 +76,9 @@ def table(
         Of the voxels [mm], (n_voxels, 3); None: of parcels, whose rows say n/a.
     stability
         Of each component over repeated runs, (R,); NaN and None: not measured.
+    agreement
+        With the map without noise, and its 80% range, (R, 3); empty and None: no noise
+        was added.
     verdicts
         Of each component, see :mod:`.verdicts`; empty: not judged.
 
@@ -82,9 +86,9 @@ def table(
     -------
     list of list
         Order number, strength (norm of the map over features), share of the energy of
-        all maps, x, y, z of the peak, and the stability. Voxels of one cube or parcel
-        have one value: of those with the largest, the one nearest to their center.
-        The verdict is the last.
+        all maps, x, y, z of the peak, the stability, and the agreement with its range.
+        Voxels of one cube or parcel have one value: of those with the largest, the one
+        nearest to their center. The verdict is the last.
     """
     strength = np.linalg.norm(mixing, axis=0)
     share = strength**2 / (strength**2).sum()
@@ -97,8 +101,11 @@ def table(
             distance = np.linalg.norm(peak - peak.mean(axis=0), axis=1)
             xyz = [f"{x:.1f}" for x in peak[distance.argmin()]]
         stable = "n/a" if np.isnan(index_quality[i]) else f"{index_quality[i]:.3f}"
+        agrees = ["n/a"] * 3
+        if agreement is not None and agreement.size:
+            agrees = [f"{r:.3f}" for r in agreement[i]]
         verdict = verdicts[i] if verdicts else "n/a"
-        numbers = f"{strength[i]:.6g}", f"{share[i]:.4f}", *xyz, stable
+        numbers = f"{strength[i]:.6g}", f"{share[i]:.4f}", *xyz, stable, *agrees
         rows.append([i + 1, *numbers, verdict])
     return rows
 
@@ -180,6 +187,7 @@ def write_group(
     metadata: dict[str, Any],
     independence: str = "temporal",
     stability: np.ndarray | None = None,
+    agreement: np.ndarray | None = None,
     verdicts: Sequence[str] = (),
     atlases: Sequence[Regions] = (),
 ) -> None:
@@ -195,7 +203,7 @@ def write_group(
         The study's space.
     metadata
         Goes into both sidecars; the first also describes the table.
-    independence, stability, verdicts
+    independence, stability, agreement, verdicts
         Kind of the ICA, and see :func:`table`.
     atlases
         Public regions and maps to call components after.
@@ -232,7 +240,12 @@ def write_group(
             for axis in "xyz"
         },
         "stability": "Agreement of the component over repeated runs, I_q of ICASSO",
-        "verdict": "Whether the map stands above the noise of privacy",
+        "agreement": "Correlation over features with the map without noise, estimated "
+        "from the law of the noise",
+        "agreement_low": "Lower end of the 80% range of the agreement",
+        "agreement_high": "Upper end of the 80% range of the agreement",
+        "verdict": "Whether the map is reproducible under the noise of privacy, more "
+        "than smooth noise, and apart from other rotations",
     }
     if atlases:
         columns |= NAMES
@@ -245,7 +258,7 @@ def write_group(
     if parcels is not None:
         coordinates = None
     # The peak is that of the map as it is drawn, and as its region is named.
-    rows = table(A, z, coordinates, stability, verdicts)
+    rows = table(A, z, coordinates, stability, agreement, verdicts)
     if parcels is not None:
         peaks = [parcels.names[k] for k in np.abs(z).argmax(axis=0)]
         rows = [[*row, peak] for row, peak in zip(rows, peaks, strict=True)]

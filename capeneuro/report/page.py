@@ -20,7 +20,7 @@ import jinja2
 import numpy as np
 import yaml
 
-from capeneuro.algorithms.verdicts import ABOVE, LEVEL, NOT_TESTED, Verdicts
+from capeneuro.algorithms.verdict import ABOVE, LEVEL, NOT_TESTED, Verdicts
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.rows import RowStudy
 from capeneuro.config.study import StudyConfig
@@ -111,7 +111,7 @@ class Chapter(NamedTuple):
     @property
     def sentence(self) -> str:
         """The outcome in one sentence."""
-        return sentences.found_line(self.config, self.verdicts)
+        return sentences.found_line(self.config.arm, self.verdicts)
 
     @property
     def strip(self) -> list[Picture]:
@@ -452,7 +452,7 @@ def gallery(
     Without any result above the noise the page has a sentence instead of pictures.
     Maps around a prior are at least public, and all are shown.
     """
-    is_shown = sentences.is_shown(verdicts)
+    is_shown = verdicts.is_drawn
     if not is_shown.any():
         return {"maps": [], "rest": []}
     parts = {"maps": [], "rest": []}
@@ -464,8 +464,8 @@ def gallery(
 
 
 def findings(verdicts: Verdicts, results: Sequence[Any]) -> list[Any]:
-    """Select the results that are shown as findings (:func:`.sentences.is_shown`)."""
-    pairs = zip(results, sentences.is_shown(verdicts), strict=True)
+    """Select the results that are shown as findings (:attr:`.Verdicts.is_drawn`)."""
+    pairs = zip(results, verdicts.is_drawn, strict=True)
     return [result for result, is_shown in pairs if is_shown]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from capeneuro.algorithms import metrics
-from capeneuro.algorithms.verdicts import Verdicts
+from capeneuro.algorithms.verdict import Verdicts
 from capeneuro.data import files
 
 # Name, value, reference, note.

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from capeneuro.algorithms import model_order, shrinkage, verdicts
+from capeneuro.algorithms import model_order, shrinkage, verdict, verdicts
 from capeneuro.algorithms.cca import CanonicalDirections
 from capeneuro.algorithms.contrast_effects import Contrasts
 from capeneuro.algorithms.ica import Unmixing, inseparable
@@ -15,7 +15,7 @@ from capeneuro.algorithms.pca import Subspace
 from capeneuro.algorithms.regression import LinearModel
 from capeneuro.algorithms.stand_ins import Trial
 from capeneuro.algorithms.tensors import TensorComponents
-from capeneuro.algorithms.verdicts import Verdicts
+from capeneuro.algorithms.verdict import Verdicts
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.study import StudyConfig
 from capeneuro.linalg import TINY
@@ -36,13 +36,21 @@ ACCEPTED = {
     "bounds": "The bounds of this study have no public source",
     "gain": "This study accepts that private data may add nothing to the prior",
 }
+# Agreement below which no number is stated: .43 is estimated where .28 is true.
+LEAST_SAID = 0.6
 # Meanings of verdicts, for the readers of a report.
 MEANINGS = {
-    verdicts.ABOVE: "noise alone would give this in one study of twenty at most",
-    verdicts.NOT_ABOVE: "noise alone could well give this, so nothing was found here",
-    verdicts.UNTOLD: "there is something, but not which part of the result it is",
-    verdicts.AS_PRIOR: "private data change this public result by no more than noise "
-    "would",
+    verdict.ABOVE: "distinguishable from noise (family-wise error at most 5%)",
+    verdict.NOT_ABOVE: "consistent with noise: not a finding",
+    verdict.UNTOLD: "signal is present but cannot be attributed to a single result",
+    verdict.AS_PRIOR: "the change from the public prior is consistent with noise",
+    verdict.NOT_REPRODUCIBLE: "privacy noise could have given another map; not shown",
+    verdict.UNPLACED: "reproducible under privacy noise; without positions of the "
+    "features no test against smooth noise is possible",
+    verdict.AS_SMOOTH: "reproducible under privacy noise, but spatially smooth noise "
+    "alone gives maps of this energy",
+    verdict.ROTATABLE: "reproducible under privacy noise; other rotations of the same "
+    "networks fit equally well",
 }
 # Below the picture of the changes by private data.
 CHANGES = (
@@ -56,28 +64,31 @@ def as_tested(study: StudyConfig, judged: Verdicts) -> Verdicts:
     """Verdicts about the noise of privacy alone: none in a run that added none."""
     if study.arm != "non-private":
         return judged
-    return replace(judged, labels=(verdicts.NOT_TESTED,) * len(judged.labels))
+    return replace(judged, labels=(verdict.NOT_TESTED,) * len(judged.labels))
 
 
-def is_shown(judged: Verdicts) -> np.ndarray:
-    """Results that are drawn: above the noise, around a prior, or not tested, (n,)."""
-    return (
-        judged.exceeds_noise
-        | judged.from_prior
-        | (np.array(judged.labels) == verdicts.NOT_TESTED)
-    )
+def agreements(judged: Verdicts) -> list[str]:
+    """Agreement of each map with the map without noise, with its 80% range."""
+    if not judged.is_of_maps or judged.intervals is None:
+        return ["n/a"] * len(judged.names)
+    return [
+        f"below {LEAST_SAID:g}"
+        if r < LEAST_SAID
+        else f"{r:.2f}" + f" ({low:.2f} to {high:.2f})" * bool(low < high)
+        for r, low, high in judged.intervals
+    ]
 
 
 def titles(judged: Verdicts, names: Sequence[str]) -> Sequence[str]:
     """Names of results, with their verdict where they are not above the noise."""
-    return names if verdicts.NOT_TESTED in judged.labels else judged.titles(names)
+    return names if verdict.NOT_TESTED in judged.labels else judged.titles(names)
 
 
-def found_line(study: StudyConfig, judged: Verdicts) -> str:
+def found_line(arm: str, judged: Verdicts) -> str:
     """The outcome of a study in one sentence."""
-    if study.arm != "non-private":
+    if arm != "non-private":
         return judged.sentence
-    if verdicts.NOT_TESTED in judged.labels:
+    if verdict.NOT_TESTED in judged.labels:
         return "no noise was added and nothing was tested: the results are exact"
     n, n_above = len(judged.labels), int(judged.exceeds_noise.sum())
     if n_above == 0:
@@ -87,7 +98,7 @@ def found_line(study: StudyConfig, judged: Verdicts) -> str:
         )
     return (
         f"no noise was added; {n_above} of {n} {judged.noun} stand above sampling "
-        f"alone, which puts any above it in {verdicts.LEVEL:.0%} of studies at most"
+        f"alone, which puts any above it in {verdict.LEVEL:.0%} of studies at most"
     )
 
 
@@ -329,7 +340,7 @@ def correlation_lines(directions: CanonicalDirections) -> list[str]:
             )
         )
     not_estimable = [
-        str(i + 1) for i, word in enumerate(pairs.labels) if word == verdicts.UNTOLD
+        str(i + 1) for i, word in enumerate(pairs.labels) if word == verdict.UNTOLD
     ]
     if not_estimable:
         lines.append(

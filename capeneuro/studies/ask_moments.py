@@ -5,9 +5,9 @@
 ``strength`` their sums, ``merge=FILE.tsv`` those of unions of features.
 """
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,21 +23,20 @@ from capeneuro.algorithms import (
     pca,
     shrinkage,
 )
+from capeneuro.algorithms.component_verdicts import of_components, with_evidence
 from capeneuro.algorithms.confidence import Moment
 from capeneuro.algorithms.correlations import Correlations
 from capeneuro.algorithms.covariance import Covariance
 from capeneuro.algorithms.ica import spatial_components
-from capeneuro.algorithms.verdicts import (
+from capeneuro.algorithms.verdict import (
     ABOVE,
     ABOVE_ALONE,
     NOT_ABOVE,
     NOT_TESTED,
     UNTOLD,
     Verdicts,
-    of_answers,
-    of_components,
-    of_patterns,
 )
+from capeneuro.algorithms.verdicts import of_answers, of_patterns
 from capeneuro.config.errors import ConfigError, repeated, some
 from capeneuro.data import files
 from capeneuro.data.tables import check_columns, open_texts
@@ -150,21 +149,18 @@ def answer(folder: Path, question: str) -> Reply:
 
 
 def arrays_to_keep(
-    C: np.ndarray, names: list[str], sizes: np.ndarray, units: np.ndarray
+    names: list[str], sizes: np.ndarray, units: np.ndarray
 ) -> dict[str, Any]:
-    """Arrays that questions are answered from; none of more features than are kept.
+    """Descriptions of features that answers need; none of more than are kept.
 
     Parameters
     ----------
-    C
-        As released, (D, D).
     names, sizes, units
         Of features, as in :class:`Released`.
     """
-    if len(C) > MOST_KEPT:
+    if len(sizes) > MOST_KEPT:
         return {}
-    packed = linalg.pack_symmetric(C)
-    return {MOMENT: packed, NAMES: np.array(names), SIZES: sizes, UNITS: units}
+    return {NAMES: np.array(names), SIZES: sizes, UNITS: units}
 
 
 def _read(folder: Path) -> Released:
@@ -177,7 +173,7 @@ def _read(folder: Path) -> Released:
             f"{path}: the study released how people differ from a public prior, and "
             "not their second moment; ask a study without prior"
         )
-    if MOMENT not in arrays:
+    if NAMES not in arrays:
         raise ConfigError(
             f"{path}: holds no second moment. That of power iteration or of more than "
             f"{MOST_KEPT} features is not kept; an earlier version kept none: remove "
@@ -303,18 +299,21 @@ def _maps(released: Released, K: int) -> tuple[pca.Subspace, np.ndarray, Verdict
     bound, center = arrays["norm_bound"].item(), arrays["center"]
     subspace = pca.from_moment(released.moment, K, bound, center)
     unmixing = spatial_components(subspace)
-    deviation = _center_deviation(released)
-    verdicts = of_components(subspace, unmixing, center_deviation=deviation)
-    return subspace, unmixing.mixing, verdicts
+    subspace = replace(
+        subspace,
+        positions=arrays["positions"],
+        n_samples=arrays["n_samples"].item(),
+        center_deviation=_center_deviation(released),
+    )
+    unmixing = with_evidence(unmixing, subspace)
+    return subspace, unmixing.mixing, of_components(unmixing)
 
 
 def _center_deviation(released: Released) -> float:
     """Deviation of the noise in a coordinate of the mean that was subtracted first."""
     if released.is_of_rows:
         return 0.0
-    releases = json.loads(str(released.arrays["releases"]))
-    means = [r["noise_deviation"] or 0.0 for r in releases if r["query"] == "mean"]
-    return max(means, default=0.0)
+    return released.arrays["center_deviation"].item()
 
 
 def _study_maps(released: Released, folder: Path) -> np.ndarray | None:

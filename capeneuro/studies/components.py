@@ -10,7 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
@@ -20,6 +20,11 @@ import numpy as np
 
 from capeneuro import __version__
 from capeneuro.algorithms import metrics, prior_maps
+from capeneuro.algorithms.component_verdicts import (
+    of_components,
+    with_evidence,
+    without_mixed,
+)
 from capeneuro.algorithms.ica import Unmixing, repeated_infomax, spatial_components
 from capeneuro.algorithms.pca import (
     Subspace,
@@ -31,12 +36,8 @@ from capeneuro.algorithms.pca import (
     second_moment,
 )
 from capeneuro.algorithms.prior import PriorSubspace
-from capeneuro.algorithms.verdicts import (
-    Verdicts,
-    of_changes,
-    of_components,
-    without_mixed,
-)
+from capeneuro.algorithms.verdict import Verdicts
+from capeneuro.algorithms.verdicts import of_changes
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.sections import is_cifti
@@ -382,7 +383,7 @@ class ComponentsKind(StudyKind):
         check, exact = partial(gate, study, sites), is_exact(study, reference)
         mechanism = mechanism_of(study, "pca", reference, check)
         options, bound = study.pca, study.pca.norm_bound
-        center, stages = None, [mechanism]
+        center, stages, center_deviation = None, [mechanism], 0.0
         if study.has_prior and not exact:
             corrected = around_prior.subspace(federation, mechanism, study)
             if corrected is not None:
@@ -398,7 +399,8 @@ class ComponentsKind(StudyKind):
         if options.center:
             stages = [mechanism_of(study, "center", reference, check), mechanism]
             center_clip = options.clip**0.5
-            center = released_center(federation, stages[0], bound, center_clip).value
+            released = released_center(federation, stages[0], bound, center_clip)
+            center, center_deviation = released.value, released.deviation
         R, clip, arrays = study.n_components, options.clip, {}
         bar = progress.named(f"pca {mechanism.arm}")
         if is_power and exact:
@@ -420,17 +422,36 @@ class ComponentsKind(StudyKind):
         else:
             moment = second_moment(federation, mechanism, bound, clip, center)
             subspace = from_moment(moment, R, bound, center)
-            arrays = self._arrays_to_keep(moment.value)
+            arrays = self._arrays_to_keep(len(moment.value))
         if not is_power:
             print(sentences.order_line(study, subspace))
         elif not exact:
             print(sentences.shares_line(study, subspace))
+        subspace = replace(
+            subspace,
+            center_deviation=center_deviation,
+            positions=self._positions(),
+            n_samples=self._n_samples(subspace.n_units),
+        )
         write_released(study, sites, reference, SUBSPACE, subspace, stages, arrays)
 
-    def _arrays_to_keep(self, C: np.ndarray) -> dict[str, Any]:
-        """Arrays of a released second moment that later questions are answered from."""
+    def _positions(self) -> np.ndarray:
+        """Public positions of the features [mm]; empty where none are known."""
+        if (path := mask_file(self.study)) is None:
+            return np.zeros((0, 3))
+        space, mask = self.study.space, nifti.read_mask(path)
+        return nifti.positions(space, mask, nifti.build_basis(space, mask))
+
+    def _n_samples(self, n_units: int) -> float:
+        """Independent volumes behind the moment: one in ten of a person's, about."""
+        volumes = self.study.volumes or 0
+        is_of_people = self.study.budget.unit == "subject"
+        return n_units * max(1.0, volumes / 10) if is_of_people else n_units
+
+    def _arrays_to_keep(self, n_features: int) -> dict[str, Any]:
+        """Descriptions of features that later questions are answered with."""
         path = mask_file(self.study)
-        if len(C) > MOST_KEPT or path is None:
+        if n_features > MOST_KEPT or path is None:
             return {}
         space, mask = self.study.space, nifti.read_mask(path)
         basis = nifti.build_basis(space, mask)
@@ -444,8 +465,8 @@ class ComponentsKind(StudyKind):
             public.get(label, label if space.has_parcels else f"{space.basis} {label}")
             for label in nifti.basis_labels(space, mask, basis)
         ]
-        units = np.full(len(C), self.study.pca.norm_bound)
-        return ask_moments.arrays_to_keep(C, names, basis.sizes, units)
+        units = np.full(n_features, self.study.pca.norm_bound)
+        return ask_moments.arrays_to_keep(names, basis.sizes, units)
 
     def _release_components(
         self,
@@ -492,6 +513,8 @@ class ComponentsKind(StudyKind):
                 )
             case _:
                 unmixing = infomax(start=options.start)
+        if not isinstance(subspace, PriorSubspace):
+            unmixing = with_evidence(unmixing, subspace, options.start)
         for line in sentences.ica_lines(unmixing):
             print(line)
         write_released(study, sites, reference, UNMIXING, unmixing, [mechanism])
@@ -524,6 +547,7 @@ class ComponentsKind(StudyKind):
             metadata,
             study.ica.independence,
             unmixing["stability"],
+            unmixing["agreement"],
             verdicts.labels,
             [labels.read(atlas, self.mask) for atlas in study.names],
         )
@@ -538,11 +562,7 @@ class ComponentsKind(StudyKind):
             n_people = subspace.n_units if study.budget.unit == "subject" else 0
             verdicts = of_changes(prior, posterior, P, n_people)
             return self._unless_mixed(verdicts, unmixing)
-        n = study.pca.n_iterations if study.pca.method == "power" else 0
-        means = [r for r in releases_of(study, SUBSPACE) if r["query"] == "mean"]
-        center = max((r["noise_deviation"] or 0.0 for r in means), default=0.0)
-        verdicts = of_components(subspace, unmixing, n, center)
-        return sentences.as_tested(study, self._unless_mixed(verdicts, unmixing))
+        return of_components(unmixing)
 
     def _unless_mixed(self, verdicts: Verdicts, unmixing: Unmixing) -> Verdicts:
         """Withdraw verdicts where the noise of ICA's rounds may mix components."""
@@ -608,6 +628,9 @@ class ComponentsKind(StudyKind):
             f"{name}, {map_name.title}" if map_name.title else name
             for name, map_name in zip(verdicts.names, map_names, strict=True)
         ]
+        if verdicts.is_of_maps:
+            pairs = zip(titles, sentences.agreements(verdicts), strict=True)
+            titles = [f"{title}, agreement {r}" for title, r in pairs]
         titles = sentences.titles(verdicts, titles)
         described = files.read_table(folder / group_maps.TABLE)
         path, peaks = folder / group_maps.ZSCORED, [None] * R
@@ -805,6 +828,8 @@ def _table(
         "its middle",
         "stability": "agreement of the component over repeated runs, 1 is perfect; n/a "
         "without repeated runs",
+        "agreement": "correlation with the map without privacy noise, and its 80% "
+        "range: by the law of the noise, in these people",
         "verdict": "",
     }
     has_parcels = is_cifti(path)
@@ -820,11 +845,11 @@ def _table(
             "as many voxels as the region has) or correlation r",
             "peak in": "region of the peak",
         }
-    rows, is_shown = [], sentences.is_shown(verdicts)
+    agreements, rows, is_shown = sentences.agreements(verdicts), [], verdicts.is_drawn
     for i, (number, strength, share, x, y, z, stability, *end) in enumerate(described):
         if has_parcels:
             row = [f"component {number}", f"{float(strength):.3g}", share, end[-1]]
-            rows.append([*row, stability, verdicts.labels[i]])
+            rows.append([*row, stability, agreements[i], verdicts.labels[i]])
             continue
         alt = f"component {number} at z = {z} mm"
         thumbnail = "not drawn"
@@ -832,7 +857,7 @@ def _table(
             thumbnail = page.Picture("", slices.thumbnail(path, i, peaks[i]), alt)
         peak = ", ".join(f"{float(v):.0f}" for v in (x, y, z))
         row = [f"component {number}", thumbnail, f"{float(strength):.3g}", share, peak]
-        row += [stability, verdicts.labels[i]]
+        row += [stability, agreements[i], verdicts.labels[i]]
         if has_names:
             name = map_names[i]
             overlap = f"{name.name} ({name.measure} {name.overlap:.2f})"

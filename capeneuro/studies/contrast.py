@@ -17,7 +17,8 @@ from capeneuro.algorithms.forecast_rows import (
     predict_contrasts_ratio,
 )
 from capeneuro.algorithms.outcomes import Outcomes
-from capeneuro.algorithms.verdicts import ABOVE, Verdicts, of_contrasts
+from capeneuro.algorithms.verdict import ABOVE, Verdicts
+from capeneuro.algorithms.verdicts import of_contrasts
 from capeneuro.config.contrast import ContrastConfig
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.site import SiteConfig

@@ -10,7 +10,7 @@ import numpy as np
 from capeneuro.algorithms import distribution as algorithm
 from capeneuro.algorithms.distribution import Distribution
 from capeneuro.algorithms.forecast_rows import RATIO
-from capeneuro.algorithms.verdicts import ABOVE, NOT_ABOVE, Verdicts
+from capeneuro.algorithms.verdict import ABOVE, NOT_ABOVE, Verdicts
 from capeneuro.config.distribution import DistributionConfig
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import files

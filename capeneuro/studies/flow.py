@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from capeneuro import machine
-from capeneuro.algorithms.verdicts import Verdicts
+from capeneuro.algorithms.verdict import Verdicts
 from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import StudyConfig
@@ -270,7 +270,7 @@ def write_verdicts(study: StudyConfig, verdicts: Verdicts) -> None:
     )
     header = ["result", "value", "level", "verdict"]
     files.write_table(study.results / VERDICTS, header, rows)
-    print(sentences.found_line(study, verdicts))
+    print(sentences.found_line(study.arm, verdicts))
 
 
 def releases_of(study: StudyConfig, name: str) -> list[dict[str, Any]]:

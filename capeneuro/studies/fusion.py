@@ -27,6 +27,7 @@ from capeneuro.algorithms.cca import (
     rough_center,
     stack,
 )
+from capeneuro.algorithms.verdict import ABOVE
 from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.fusion import FusionConfig
 from capeneuro.config.site import SiteConfig
@@ -409,8 +410,7 @@ class FusionKind(StudyKind):
             second = scalps.Potential(times, options.channels, info)
         has_map = views.basis is not None
         intervals = [
-            f": correlation {r:.2f} ({low:.2f} to {high:.2f})"
-            * (word == verdicts.ABOVE)
+            f": correlation {r:.2f} ({low:.2f} to {high:.2f})" * (word == ABOVE)
             for (r, low, high), word in zip(pairs.intervals, pairs.labels, strict=True)
         ]
         map_names = [name.title for name in self._map_names(x)]

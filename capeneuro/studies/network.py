@@ -10,7 +10,8 @@ import numpy as np
 from capeneuro.algorithms import network as networks
 from capeneuro.algorithms.forecast_rows import predict_network
 from capeneuro.algorithms.network import Network
-from capeneuro.algorithms.verdicts import Verdicts, of_network
+from capeneuro.algorithms.verdict import Verdicts
+from capeneuro.algorithms.verdicts import of_network
 from capeneuro.config.network import NetworkConfig
 from capeneuro.config.site import SiteConfig
 from capeneuro.data.rows import Person, to_unit
@@ -208,9 +209,7 @@ class NetworkKind(RowStudyKind):
         )
         findings = [Figure("Importance of features", draw)]
         findings += self.map_of_changes(quantity)
-        return Figures(
-            quality, findings if sentences.is_shown(verdicts).any() else [], []
-        )
+        return Figures(quality, findings if verdicts.is_drawn.any() else [], [])
 
     # --- scores ----------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from capeneuro.algorithms import contrast_effects
 from capeneuro.algorithms.contrast_effects import Contrasts
-from capeneuro.algorithms.verdicts import ABOVE, LEVEL, NOT_ABOVE
+from capeneuro.algorithms.verdict import ABOVE, LEVEL, NOT_ABOVE
 from capeneuro.config.contrast import ContrastConfig
 from capeneuro.data import measures, nifti
 from capeneuro.data.rows import Shape

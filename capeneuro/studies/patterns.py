@@ -7,13 +7,14 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
+from capeneuro import linalg
 from capeneuro.algorithms import patterns as algorithm
 from capeneuro.algorithms import shrinkage, verdicts
 from capeneuro.algorithms.cca import rough_center
 from capeneuro.algorithms.covariance import covariance, with_constants
 from capeneuro.algorithms.forecast_rows import predict_patterns
 from capeneuro.algorithms.patterns import Patterns
-from capeneuro.algorithms.verdicts import Verdicts
+from capeneuro.algorithms.verdict import Verdicts
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.patterns import PatternsConfig
 from capeneuro.config.site import SiteConfig
@@ -160,7 +161,9 @@ class PatternsKind(RowStudyKind):
         if shape.basis is not None:
             sizes[: shape.basis.n_features] = shape.basis.sizes
         units = shape.spread * bound
-        arrays = ask_moments.arrays_to_keep(C, shape.names, sizes, units)
+        arrays = ask_moments.arrays_to_keep(shape.names, sizes, units)
+        if arrays:
+            arrays[ask_moments.MOMENT] = linalg.pack_symmetric(C)
         found = algorithm.from_covariance(released, K, bound, center, independent)
         return found, arrays | {ask_moments.INDEPENDENT: independent}
 
@@ -213,7 +216,7 @@ class PatternsKind(RowStudyKind):
         title = "Spectrum of people's covariance as released; the first "
         title += f"{K} directions were kept"
         quality = {title: plots.spectrum(result.spectrum, edge, K)}
-        findings, folded, is_shown = [], [], sentences.is_shown(verdicts)
+        findings, folded, is_shown = [], [], verdicts.is_drawn
         A = self.feature_values(result)[1]
         unit = f"{UNIT} [uV]" if study.rows.features.kind == "erp" else UNIT
         likenesses = [name.title for name in self.map_names(A)] or [""] * K

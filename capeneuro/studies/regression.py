@@ -12,7 +12,8 @@ from capeneuro.algorithms.cca import rough_center
 from capeneuro.algorithms.covariance import second_moment
 from capeneuro.algorithms.forecast_rows import predict_regression
 from capeneuro.algorithms.regression import LinearModel, RegressionMoments
-from capeneuro.algorithms.verdicts import Verdicts, of_coefficients
+from capeneuro.algorithms.verdict import Verdicts
+from capeneuro.algorithms.verdicts import of_coefficients
 from capeneuro.config.regression import RegressionConfig
 from capeneuro.config.site import SiteConfig
 from capeneuro.data.rows import Person, to_unit

@@ -18,7 +18,7 @@ import numpy as np
 
 from capeneuro import __version__
 from capeneuro.algorithms.forecast_rows import FILL, RATIO, fill
-from capeneuro.algorithms.verdicts import Verdicts
+from capeneuro.algorithms.verdict import Verdicts
 from capeneuro.config.errors import ConfigError, check_all, some
 from capeneuro.config.rows import RowStudy
 from capeneuro.config.site import SiteConfig

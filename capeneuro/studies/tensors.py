@@ -11,7 +11,7 @@ from capeneuro.algorithms import metrics, shrinkage, verdicts
 from capeneuro.algorithms import tensors as decomposition
 from capeneuro.algorithms.forecast_rows import predict_mixture, predict_topics
 from capeneuro.algorithms.tensors import TensorComponents
-from capeneuro.algorithms.verdicts import Verdicts
+from capeneuro.algorithms.verdict import Verdicts
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.tensors import TensorConfig
@@ -252,7 +252,7 @@ class TensorsKind(RowStudyKind):
         label = "difference from the mean, as a share of the range"
         if has_words:
             label = "share of words"
-        findings, folded, is_shown = [], [], sentences.is_shown(verdicts)
+        findings, folded, is_shown = [], [], verdicts.is_drawn
         for i, weight in enumerate(result.weights):
             noun = "topic" if has_words else "component"
             title = f"{noun} {i + 1}: {100 * weight:.0f}% of people"

@@ -20,7 +20,7 @@ from capeneuro.algorithms import contrasts
 from capeneuro.algorithms.contrast_effects import Contrasts
 from capeneuro.algorithms.designs import Covariate, Design
 from capeneuro.algorithms.outcomes import Outcomes
-from capeneuro.algorithms.verdicts import LEVEL
+from capeneuro.algorithms.verdict import LEVEL
 from capeneuro.data import files
 from capeneuro.federation.mechanism import Release
 from capeneuro.persons.connectivity import domain_means

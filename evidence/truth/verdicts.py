@@ -16,8 +16,8 @@ import numpy as np
 from tqdm import tqdm
 
 import capeneuro as cn
-from capeneuro.algorithms import verdicts
-from capeneuro.algorithms.verdicts import Verdicts
+from capeneuro.algorithms import verdict, verdicts
+from capeneuro.algorithms.verdict import Verdicts
 from capeneuro.notebook.sites import Sites
 
 N, D, K = 300, 20, 3
@@ -113,7 +113,7 @@ def main() -> None:
         for _ in range(max(options.draws // 20, 5)):
             said.append(CASES[name](rng, planted=True).exceeds_noise.mean())
         rate = alarms / options.draws
-        print(f"{name:14} {rate:<14.3f} {verdicts.LEVEL:<9g} {np.mean(said):.2f}")
+        print(f"{name:14} {rate:<14.3f} {verdict.LEVEL:<9g} {np.mean(said):.2f}")
 
 
 if __name__ == "__main__":

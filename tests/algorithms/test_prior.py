@@ -8,7 +8,7 @@ import scipy
 from helpers import in_process, make_mechanism, make_site, make_sites
 
 from capeneuro import linalg
-from capeneuro.algorithms import prior, prior_maps, verdicts
+from capeneuro.algorithms import prior, prior_maps, verdict, verdicts
 from capeneuro.algorithms.prior import Posterior
 from capeneuro.privacy import deviations
 from capeneuro.privacy.blocks import Block
@@ -224,7 +224,7 @@ def test_a_verdict_says_whether_private_data_change_a_map(
         found = Posterior(*np.zeros((3, n)), released, tau)
         told = verdicts.of_changes(public, found, P, n_people)
         alarms += told.exceeds_noise.any()
-    assert set(told.labels) <= {verdicts.ABOVE, verdicts.AS_PRIOR}
+    assert set(told.labels) <= {verdict.ABOVE, verdict.AS_PRIOR}
     assert alarms == draws if moved else alarms <= 6
     assert "public maps by more than noise alone would" in told.sentence
 

@@ -7,7 +7,7 @@ from scipy import stats
 from capeneuro.algorithms import shrinkage, verdicts
 from capeneuro.algorithms.ica import spatial_components
 from capeneuro.algorithms.pca import Subspace
-from capeneuro.algorithms.verdicts import ABOVE, ABOVE_ALONE, NOT_ABOVE, UNTOLD
+from capeneuro.algorithms.verdict import ABOVE, ABOVE_ALONE, NOT_ABOVE, UNTOLD
 
 TAU = 0.3
 

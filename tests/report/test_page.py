@@ -33,10 +33,10 @@ from tiny_study import (
 )
 
 from capeneuro import cli, linalg
-from capeneuro.algorithms import cca, regression, verdicts
+from capeneuro.algorithms import cca, regression, verdict, verdicts
 from capeneuro.algorithms.confidence import Moment
 from capeneuro.algorithms.pca import Subspace
-from capeneuro.algorithms.verdicts import ABOVE, Verdicts
+from capeneuro.algorithms.verdict import ABOVE, Verdicts
 from capeneuro.config import load
 from capeneuro.config.sections import Cleaning
 from capeneuro.data.tables import open_table
@@ -269,7 +269,7 @@ def test_a_run_without_privacy_has_no_promise(results, record):
         assert word not in said, word
     assert "No noise was added and nothing was tested" in plain
     assert "above noise" not in plain and "above the noise" not in plain
-    assert "nothing was tested" in sentences.found_line(study, own.verdicts)
+    assert "nothing was tested" in sentences.found_line(study.arm, own.verdicts)
     # Verdicts that count sampling stay, and say what they are about.
     assert "1 of 1 results stand above sampling alone" in sentences.found_line(
         study, TOLD
@@ -419,7 +419,7 @@ def test_the_order_in_words(results):
 def test_a_likely_cause_is_named_where_less_was_found_than_foretold(record):
     """A bound five times too large, which no page may know but by what was released."""
     study = load.load_study(STUDY)
-    none = replace(TOLD, labels=(verdicts.NOT_ABOVE,))
+    none = replace(TOLD, labels=(verdict.NOT_ABOVE,))
     for told, ratio, is_told in (
         (none, 0.3, True),
         (none, 3, False),

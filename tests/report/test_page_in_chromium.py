@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from tiny_study import STUDY
 
-from capeneuro.algorithms.verdicts import ABOVE, NOT_ABOVE, Verdicts
+from capeneuro.algorithms.verdict import ABOVE, NOT_ABOVE, Verdicts
 from capeneuro.config import load
 from capeneuro.report import page as pages
 from capeneuro.report import plots, viewer

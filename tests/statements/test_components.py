@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from capeneuro.algorithms import ica, shrinkage, verdicts
+from capeneuro.algorithms import ica, shrinkage, verdict, verdicts
 from evidence.truth.components import Study, people_of, told
 
 
@@ -51,8 +51,8 @@ def test_a_random_subspace_is_told_in_one_of_twenty():
     for draw in range(200):
         rng = np.random.default_rng(draw)
         V = np.linalg.qr(rng.standard_normal((80, 4)))[0]
-        alarms += ica.has_spatial_structure(V, verdicts.LEVEL)
+        alarms += ica.has_spatial_structure(V, verdict.LEVEL)
     assert alarms <= 20  # 10 are meant
     blocks = np.kron(np.eye(4), np.ones((20, 1)))
     turn = np.linalg.qr(np.random.default_rng(0).standard_normal((4, 4)))[0]
-    assert ica.has_spatial_structure(blocks @ turn, verdicts.LEVEL)
+    assert ica.has_spatial_structure(blocks @ turn, verdict.LEVEL)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from capeneuro.algorithms import verdicts
+from capeneuro.algorithms import verdict, verdicts
 from capeneuro.report import sentences
 from evidence.truth import pairs
 from evidence.truth.pairs import Views
@@ -18,7 +18,7 @@ def test_an_interval_that_holds_0_cannot_be_told(told: tuple[float, ...]) -> Non
     said = verdicts.of_pairs(
         replace(found, in_sample_correlations=np.array([0.9, 0.5, 0.01]))
     )
-    assert said.labels[::2] == (verdicts.UNTOLD, verdicts.NOT_ABOVE)
+    assert said.labels[::2] == (verdict.UNTOLD, verdict.NOT_ABOVE)
     np.testing.assert_array_equal(said.intervals[0], told)
 
 

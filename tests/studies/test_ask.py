@@ -9,7 +9,7 @@ from kinds import write_kind
 from parties import SITES, STUDY
 from tiny_study import command, edit
 
-from capeneuro.algorithms.verdicts import ABOVE, ABOVE_ALONE, NOT_ABOVE
+from capeneuro.algorithms.verdict import ABOVE, ABOVE_ALONE, NOT_ABOVE
 from capeneuro.data import files
 from capeneuro.data.tables import open_table
 from capeneuro.studies import ask, ask_contrasts

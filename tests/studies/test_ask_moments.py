@@ -159,7 +159,7 @@ def small_release(tmp_path_factory) -> Path:
     C, E = A @ A.T / 200, rng.standard_normal((27, 27))
     C = C / np.trace(C) + 1e-3 * (E + E.T)
     names = [f"grid {k + 1}" for k in range(27)]
-    kept = ask_moments.arrays_to_keep(C, names, np.ones(27), np.ones(27))
+    kept = ask_moments.arrays_to_keep(names, np.ones(27), np.ones(27))
     files.write_arrays(
         folder / ask_moments.SUBSPACE,
         noise_deviation=2e-3,
@@ -225,7 +225,7 @@ def test_results_without_a_moment_say_why(tiny):
 
 def test_nothing_is_kept_of_very_many_features():
     n = ask.MOST_KEPT + 1
-    assert not ask_moments.arrays_to_keep(np.eye(n), [], np.ones(n), np.ones(n))
+    assert not ask_moments.arrays_to_keep([], np.ones(n), np.ones(n))
 
 
 def test_patterns_answer_too(tmp_path, monkeypatch):

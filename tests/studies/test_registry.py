@@ -15,7 +15,7 @@ from pydantic import Field
 
 from capeneuro import cli
 from capeneuro.algorithms.forecast_rows import RATIO
-from capeneuro.algorithms.verdicts import ABOVE, NOT_ABOVE, Verdicts
+from capeneuro.algorithms.verdict import ABOVE, NOT_ABOVE, Verdicts
 from capeneuro.config import load
 from capeneuro.config.rows import RowStudy
 from capeneuro.config.sections import Section
