@@ -257,13 +257,13 @@ def prior_choice(trial: Trial | None) -> str:
             "(prior.stand_in)"
         )
     around, without = np.mean(trial.around), np.mean(trial.without)
-    found = (
+    reason = (
         "on public stand-in people, maps around it correlate with the maps without "
         f"noise at r = {around:.2f}, and maps of a study without it at {without:.2f}"
     )
     if trial.has_prior:
-        return f"the prior is used: {found}"
-    return f"note: the prior is not used: {found}"
+        return f"the prior is used: {reason}"
+    return f"note: the prior is not used: {reason}"
 
 
 def _captured(subspace: Subspace) -> str:
