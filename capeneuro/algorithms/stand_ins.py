@@ -1,13 +1,13 @@
 """Maps of public stand-in people, with a study's noise: around its prior and without.
 
-Before anything is spent, the decomposition of a study runs on the public second moment
-of people who stand in for its own, once without noise and :data:`N_DRAWS` times with
-the noise of its release. How well the maps correlate, matched one to one over features,
-forecasts how well the study's maps will correlate with those without noise. A study
-with a prior is tried around the prior, too, and goes on with the better arm.
+Before any release, a study's decomposition runs on the public second moment of stand-in
+people, without noise and :data:`N_DRAWS` times with the noise of the study's release.
+The correlation of these maps, matched one to one over features, is the forecast for the
+study's maps and the maps without noise. A study with a prior is simulated around the
+prior, too, and takes the better arm.
 
-Nothing here reads private data. Stand-ins must not be people whom the prior is made of,
-or the prior looks better than it is.
+No private data are read. The prior must not be computed from the stand-in people, or it
+looks better than it is.
 """
 
 from typing import NamedTuple
@@ -44,9 +44,9 @@ class Trial(NamedTuple):
     """Mean correlations of maps of stand-in people with those without noise."""
 
     without: list[float]
-    """Of a study without a prior, one for each draw of the noise."""
+    """Without a prior, one value for each draw of the noise."""
     around: list[float] | None = None
-    """Of a study around its prior; None: it has none, or does not use it."""
+    """Around the prior, by draw; None: the study has no prior or does not use it."""
     public: float | None = None
     """Of the prior's own maps, without any private data."""
 
@@ -117,7 +117,7 @@ def around_prior(
     noise, unit, n_people
         As of :func:`simulated_release`.
     n_draws
-        Draws of the noise; 0: the prior's own maps alone.
+        Draws of the noise; 0: only the prior's own maps.
     """
     rng, exact = np.random.default_rng(1), maps(C, n_components)
     U, alone = prior.directions, components(prior, None, n_components)
@@ -173,7 +173,7 @@ def simulated_release(
     if unit == "subject":
         s = spread(prior, noise)
         tau = np.where(np.isfinite(s), CLIP * s, 0.0)
-        # Who is far from the prior is clipped the more.
+        # The farther a person is from the prior, the stronger the clip.
         far = np.sum((d / s) ** 2) / np.sum(prior.person_variance / s**2)
         factor = CLIP / np.sqrt(1 + far)
         sampling = prior.person_variance / n_people

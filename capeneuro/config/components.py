@@ -222,10 +222,9 @@ class PriorOptions(Section):
     it, unless maps of stand-in people are better without. False: it is for comparison
     only."""
     stand_in: Path | None = None
-    """Public stand-in people for a trial with and without the prior, before any
-    release: a file of `capeneuro prior` (`.npz`) or a second moment (`.npy`) of people
-    like the study's and not in `file`. null: half of the sites of a `file` that
-    `capeneuro prior` made; other files are used untested."""
+    """Public people like the study's, not in `file`, on whom `plan` compares maps with
+    and without the prior: a file of `capeneuro prior` (`.npz`) or a second moment
+    (`.npy`). null: half of the sites of a `.npz` prior; others are used untested."""
 
 
 class ComponentsConfig(StudyConfig):
