@@ -51,7 +51,7 @@ ACCOUNTANTS = {
 }
 # Rules that `accept` in a study file may set aside.
 NOISE, GAIN = "noise", "gain"
-# Agreement that private data must be foretold to add to a prior.
+# Correlation that private data must be forecast to add to a prior's own maps.
 LEAST_GAIN = 0.01
 # Numbers that the study file must give where sites are apart, and why.
 NOT_COUNTED = {
@@ -60,8 +60,6 @@ NOT_COUNTED = {
 }
 # Forecasts with more people, until noise drowns nothing; and most people.
 TRIES, MOST_PEOPLE = 6, 10**9
-
-Forecaster = Callable[[Sequence[str], Counts], Forecast]
 
 
 def plan(
@@ -95,16 +93,15 @@ def plan(
     if study.federation == "files":
         print(f"carried by hand: {travel.visits(study)}")
     ratios: dict[str, Any] = {}
-    writes = _is_within_ceilings(study, sites)  # who is refused finds no new files
 
     def print_stages() -> None:
         for name, stage in stages.items():
             print(f"\nstage {name}: {100 * stage.stage_share:.0f}% of the budget")
-            ratios[name] = print_forecast(stage, sites, counts, writes)
+            ratios[name] = print_forecast(stage, sites, counts)
         _advise_weights(study, ratios)
 
     def print_study() -> None:
-        ratios.update(print_forecast(study, sites, counts, writes, spending=True))
+        ratios.update(print_forecast(study, sites, counts, spending=True))
 
     def print_ceilings() -> None:
         if is_private:
@@ -144,15 +141,6 @@ def _advise_weights(study: StudyConfig, ratios: dict[str, dict[str, float]]) -> 
     print(f"\nnoise of all stages would be alike with weights: {{{weights}}}")
 
 
-def _is_within_ceilings(study: StudyConfig, sites: Sites) -> bool:
-    """Whether no site's rules or ceiling refuse a study."""
-    try:
-        check_ceilings(study, sites, on_paper=True)
-    except (BudgetExceeded, ConfigError):
-        return False
-    return True
-
-
 def _refuse_together(checks: Iterable[Callable[[], None]]) -> None:
     """Run all checks, then raise their refusals as one, of the kind of the first."""
     refusals: list[BudgetExceeded | ConfigError] = []
@@ -182,7 +170,6 @@ def print_forecast(
     study: StudyConfig,
     sites: Sites,
     options: Counts,
-    writes: bool = True,
     spending: bool = False,
 ) -> dict[str, float]:
     """Print the forecast of a study, or a stage; refuse one that noise drowns.
@@ -195,8 +182,6 @@ def print_forecast(
         The study, and its sites.
     options
         Numbers that replace those that are counted.
-    writes
-        Write the forecast, too, where it is that of a run.
     spending
         Print the study's spending, too.
 
@@ -208,7 +193,6 @@ def print_forecast(
     """
     base = assumed(study, sites)
     counts = base.replaced_by(options)
-    is_hypothetical = any(options) and (study.private("_aggregator") / SIZES).is_file()
 
     def print_costs() -> None:
         if spending:
@@ -240,7 +224,7 @@ def print_forecast(
         words = travel.forecast(study, forecast.n_features)
         print(f"\n{textwrap.fill(words, 100)}")
     print(f"\nThe forecast, for {base.in_words(counts)}")
-    forecast.show(writes and not is_hypothetical)
+    forecast.show()
     refuse(study, sites, counts, forecast)
     return forecast.ratios
 
@@ -249,7 +233,6 @@ def gate(
     study: StudyConfig,
     sites: Sites,
     roster: Mapping[str, Description] | None = None,
-    forecaster: Forecaster | None = None,
 ) -> None:
     """End a study before its first release where noise will drown its result.
 
@@ -260,8 +243,6 @@ def gate(
     roster
         The sites' descriptions: ``n_units`` of each, which is public. None: no site
         was asked yet, so the study file has to give the number.
-    forecaster
-        Makes the forecast; None: that of the study's kind.
 
     Raises
     ------
@@ -280,14 +261,13 @@ def gate(
         counts = counts._replace(people=n_units)
         if study.budget.unit == "sample":
             counts = counts._replace(volumes=1)
-    forecaster = forecaster or registry.of(study).forecast
     try:
-        forecast = forecaster(names(study, sites), counts)
+        forecast = registry.of(study).forecast(names(study, sites), counts)
     except Unknown as error:
         raise missing_number(study, error.missing[0]) from None
     if study.is_apart and forecast.n_features:
         travel.check(study, forecast.n_features)
-    refuse(study, sites, counts, forecast, forecaster)
+    refuse(study, sites, counts, forecast)
     refuse_later_stages(study, sites)
     if roster is not None:  # the sizes that releases have, and all of it public
         foretold = {"noise": forecast.ratios, "in_short": forecast.in_short}
@@ -340,7 +320,6 @@ def refuse(
     sites: Sites,
     counts: Counts,
     forecast: Forecast | None = None,
-    forecaster: Forecaster | None = None,
 ) -> None:
     """Raise where a forecast is drowned, unless the study file accepts it.
 
@@ -350,8 +329,6 @@ def refuse(
         The study, and the numbers that its forecast is for.
     forecast
         The forecast, where it was made already.
-    forecaster
-        As of :func:`envelope`.
 
     Raises
     ------
@@ -360,18 +337,18 @@ def refuse(
     Unknown
         If a number is missing.
     """
-    forecaster = forecaster or registry.of(study).forecast
 
     def forecast_with(people: int) -> Forecast:
-        return forecaster(names(study, sites), counts._replace(people=people))
+        assumed = counts._replace(people=people)
+        return registry.of(study).forecast(names(study, sites), assumed)
 
     forecast, reasons = forecast or forecast_with(counts.people), accepted(study)
     if forecast.adds is not None and forecast.adds < LEAST_GAIN:
         if GAIN not in reasons:
             raise BudgetExceeded(
-                f"study {study.study}: prior: private data must be foretold to add "
-                f"{LEAST_GAIN} or more to what is public, add {forecast.adds:.3f}: "
-                "nothing measurable; nothing of it is released. More people or a "
+                f"study {study.study}: prior: private data must be forecast to add "
+                f"{LEAST_GAIN} or more to the public maps' r, got {forecast.adds:.3f}; "
+                "nothing was released. More people or a "
                 f"larger epsilon help; accept: [{{rule: {GAIN}, reason: "
                 '"why, in a sentence"}] in the study file lets it run all the same'
             )
