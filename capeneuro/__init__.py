@@ -7,6 +7,7 @@ In a notebook, on arrays that are all here:
     >>> sites = cn.federate({"north": people, "south": others}, promise, arm="cape")
     >>> V = cn.principal_subspace(sites, 10, norm_bound=30, share=0.5)
     >>> U = cn.infomax(sites, V)            # the rest of the budget
+    >>> cn.verdicts(U)                      # what is distinguishable from noise
     >>> sites.privacy()                     # what was promised, spent and is left
 
 A site's people are arrays (n_features, n_samples), by name or in a list. A study of
@@ -45,6 +46,7 @@ Estimators, for tables of rows in scikit-learn's manner
 Doors
     federate    sites made of arrays in this process, with one budget
     plot        a picture of what a verb found
+    verdicts    which parts of a verb's result are distinguishable from noise
     load        a study file, to plan and run; the results of a study
 
 Rooms, from the door to the ground; each lists its files
@@ -56,7 +58,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from capeneuro.algorithms.ica import spatial_components as spatial_components
     from capeneuro.federation.ledger import Ledger as Ledger
     from capeneuro.federation.mechanism import Mechanism as Mechanism
     from capeneuro.federation.mechanism import Release as Release
@@ -76,6 +77,9 @@ if TYPE_CHECKING:
     from capeneuro.notebook.verbs.components import (
         principal_subspace as principal_subspace,
     )
+    from capeneuro.notebook.verbs.components import (
+        spatial_components as spatial_components,
+    )
     from capeneuro.notebook.verbs.contrasts import linear_contrasts as linear_contrasts
     from capeneuro.notebook.verbs.distributions import distribution as distribution
     from capeneuro.notebook.verbs.groups import mixture_components as mixture_components
@@ -83,6 +87,7 @@ if TYPE_CHECKING:
     from capeneuro.notebook.verbs.models import cross_validate as cross_validate
     from capeneuro.notebook.verbs.models import linear_model as linear_model
     from capeneuro.notebook.verbs.models import train_network as train_network
+    from capeneuro.notebook.verdicts import verdicts as verdicts
     from capeneuro.privacy.accounting import Budget as Budget
 
 __version__ = "0.1.0"
@@ -96,9 +101,10 @@ _HOMES = {
     "federate": "notebook.sites",
     "load": "notebook.loading",
     "plot": "notebook.plot",
+    "verdicts": "notebook.verdicts",
     "principal_subspace": "notebook.verbs.components",
     "infomax": "notebook.verbs.components",
-    "spatial_components": "algorithms.ica",
+    "spatial_components": "notebook.verbs.components",
     "canonical_directions": "notebook.verbs.components",
     "distribution": "notebook.verbs.distributions",
     "pattern_components": "notebook.verbs.components",

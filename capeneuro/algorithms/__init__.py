@@ -60,8 +60,18 @@ shrinkage
     Energies of the data along the noisy directions of a released matrix.
 confidence
     Statements about a released model, with intervals of nominal coverage.
+verdict
+    Words of verdicts, and their table for one study.
 verdicts
-    Which results stand above the noise.
+    Which results of each analysis but components stand above the noise.
+component_verdicts
+    Which components do: three claims about a map, each with its gate.
+halves
+    Agreement of released maps with those that no noise would have moved.
+smooth_noise
+    Second moments and fields of spatially smooth noise.
+rotations
+    Whether maps are more than one rotation of their subspace.
 forecast_components
     How good a result will be, from public numbers alone.
 forecast_fusion

@@ -93,7 +93,8 @@ def with_evidence(
     if subspace.positions.size and subspace.moment.size:
         places = subspace.positions[smooth_noise.thinned(D)]
         distances = smooth_noise.Distances.of(places)
-        excess = smooth_noise.excess(subspace, energies, loadings, distances)
+        centered = V.T @ (unmixing.mixing - unmixing.mixing.mean(axis=0))
+        excess = smooth_noise.excess(subspace, energies, centered, distances)
     structure = np.ones(R)
     if R > 1 and not rotations.rounds_exceed_noise(unmixing, subspace.n_units):
         structure = rotations.structured_shares(V, unmixing.mixing, LEVEL, distances)

@@ -136,8 +136,9 @@ def rounds_exceed_noise(unmixing: Unmixing, n_units: int) -> bool:
     smaller.
     """
     R, noise = len(unmixing.W), unmixing.rounds_noise
-    if np.isnan(noise).any():
-        return False  # other updates' gradients are not 0 without structure
+    if not noise.size or np.isnan(noise).any():
+        # Spatial ICA has none; of other updates gradients are not 0 without structure.
+        return False
     size, rng = R * (R - 1) // 2, np.random.default_rng(0)
     noise = np.maximum(noise, linalg.TINY)
     sampling = TYPICAL["infomax_skew"] * R / np.sqrt(size * max(n_units, 1))

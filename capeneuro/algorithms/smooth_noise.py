@@ -17,8 +17,9 @@ from capeneuro.algorithms.pca import Subspace
 N_BINS, REACH = 24, 6.0
 # Least variance of a feature, as a share of the mean.
 LEAST = 0.05
-# Moments of smooth noise that a released one is compared with.
-N_DRAWS = 39
+# Moments of smooth noise that a released one is compared with: their largest ratios
+# differ by a hundredth.
+N_DRAWS = 19
 # More features than this are thinned out where smooth noise is drawn.
 MOST_FEATURES = 1000
 
@@ -101,7 +102,9 @@ def excess(
     energies
         Of the data along its K directions, (K,).
     loadings
-        Unit maps along these directions, (K, R).
+        Of maps along these directions, each less its mean over features, (K, R): a
+        level that all features share is most of the energy of every map where there is
+        one, and tells no map from smooth noise.
     distances
         Between the features, :func:`thinned`.
 
@@ -130,14 +133,13 @@ def _by_chance(
     root: np.ndarray, K: int, distances: Distances, n_samples: float
 ) -> np.ndarray:
     """Largest ratio of energy to that of the nearest smooth noise, draw by draw."""
-    rng, D, found = np.random.default_rng(0), len(root), []
+    rng, found = np.random.default_rng(0), []
     for _ in range(N_DRAWS):
         Y = _wishart(root, n_samples, rng)
         values, V = linalg.top_eigenpairs(Y, K)
-        C = V.T @ nearest_moment(Y, 0.0, distances) @ V
-        own, turn = np.linalg.eigh(C)
-        own = np.maximum(own, 1e-6 * np.trace(Y) / D)
-        half = turn / np.sqrt(own)
+        # Its negative eigenvalues are far from the first directions.
+        own, turn = np.linalg.eigh(V.T @ nearest_moment(Y, 0.0, distances) @ V)
+        half = turn / np.sqrt(np.maximum(own, LEAST * own[-1]))
         found.append(np.linalg.eigvalsh(half.T @ (values[:, None] * half))[-1])
     return np.array(found)
 

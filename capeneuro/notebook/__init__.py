@@ -12,6 +12,8 @@ study
     A study file from Python: planned and run.
 study_results
     What a study found, read back by name.
+verdicts
+    Which parts of a verb's result are distinguishable from noise.
 plot
     What each result of a verb looks like.
 """

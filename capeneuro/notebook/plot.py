@@ -20,6 +20,7 @@ from capeneuro.algorithms.patterns import Patterns
 from capeneuro.algorithms.pca import Subspace
 from capeneuro.algorithms.regression import CrossValidation, LinearModel
 from capeneuro.algorithms.tensors import TensorComponents
+from capeneuro.notebook.verdicts import verdicts
 from capeneuro.report import plots
 
 
@@ -79,7 +80,10 @@ def _(result: Patterns, which: int | None = None, names: Any = None) -> Figure:
 @plot.register
 def _(result: Unmixing, which: int | None = None, names: Any = None) -> Figure:
     if which is not None:
-        return _column(result.mixing, which, names, "weight in component")
+        label = verdicts(result).labels[_index(which, result.mixing.shape[1])]
+        figure = _column(result.mixing, which, names, "weight in component")
+        figure.suptitle(f"component {which}: {label}")
+        return figure
     return plots.convergence(result.trace, np.zeros(len(result.trace)))
 
 

@@ -53,6 +53,8 @@ class Sites:
         What ledgers know its releases by.
     longest
         Most samples that anybody may have; None: not bounded.
+    positions
+        Public positions of the features, (n_features, 3); None: none are known.
 
     Attributes
     ----------
@@ -73,12 +75,14 @@ class Sites:
         accept: str = "",
         name: str = "arrays",
         longest: int | None = None,
+        positions: np.ndarray | None = None,
     ) -> None:
         self.people, self.budget, self.arm, self.data = people, budget, arm, data
         self.names = tuple(people)
         self.mechanisms: list[Mechanism] = []
         self._ledgers, self._noise_ratio, self.accept = ledgers, noise_ratio, accept
         self._name, self.longest = name, longest
+        self.positions = np.zeros((0, 3)) if positions is None else positions
 
     @property
     def n_units(self) -> int:
@@ -287,6 +291,7 @@ def federate(
     noise_ratio_per_site: float = cape.NOISE_RATIO_PER_SITE,
     accept: str = "",
     longest: int | None = None,
+    positions: np.ndarray | None = None,
 ) -> Sites:
     """Make sites of arrays that are all in this process, with one budget for all.
 
@@ -328,6 +333,11 @@ def federate(
         Most samples that anybody may have, from the protocol; sites refuse more, and
         what a promise to one sample is for a whole person follows from it. None: 1
         where everybody has one, else not bounded.
+    positions
+        Public positions of the features, (n_features, 1 to 3), such as centers of
+        regions [mm]. Without them nothing distinguishes a network from smooth noise,
+        so no component is a finding. None: those of the ``basis``, if it is a mask or
+        regions.
 
     Returns
     -------
@@ -359,6 +369,7 @@ def federate(
         raise ValueError("a federation needs at least one site, got none")
     if basis is not None:
         people = _transformed(people, basis)
+        positions = _positions(basis) if positions is None else positions
     named = {name: _named(name, site_people) for name, site_people in people.items()}
     sizes = {X.shape[0] for site_people in named.values() for X in site_people.values()}
     if len(sizes) != 1:
@@ -395,6 +406,14 @@ def federate(
             "private data need a ledger on disk for each site: ledgers={'north': "
             "cn.Ledger(Path('north/ledger'), budget), ...}"
         )
+    if positions is not None:
+        positions = np.atleast_2d(np.asarray(positions, float).T).T
+        n_features = next(iter(sizes))
+        if positions.shape not in [(n_features, k) for k in (1, 2, 3)]:
+            raise ValueError(
+                f"positions: must be ({n_features}, 1 to 3), a row for each feature, "
+                f"got {positions.shape}"
+            )
     books = {name: (ledgers or {}).get(name) or Ledger(None, budget) for name in people}
     ratio = noise_ratio_per_site * len(people)
     return Sites(
@@ -406,6 +425,7 @@ def federate(
         noise_ratio=ratio,
         accept=accept,
         longest=longest,
+        positions=positions,
     )
 
 
@@ -439,6 +459,22 @@ def _transformed(people: Mapping[str, Any], basis: Any) -> dict[str, Any]:
                 features(site, i + 1, image) for i, image in enumerate(site_images)
             ]
     return transformed
+
+
+def _positions(basis: Any) -> np.ndarray | None:
+    """Centers of a fitted masker's voxels or regions [mm]; None: its maps have none."""
+    if getattr(basis, "maps_img", None) is not None:
+        return None
+    is_of_regions = getattr(basis, "labels_img", None) is not None
+    image = basis.labels_img_ if is_of_regions else basis.mask_img_
+    labels = np.asarray(image.dataobj)
+    voxels = np.argwhere(labels > 0)
+    places = voxels @ image.affine[:3, :3].T + image.affine[:3, 3]
+    if not is_of_regions:
+        return places
+    _, region = np.unique(labels[labels > 0], return_inverse=True)
+    sums = [np.bincount(region, axis) for axis in places.T]
+    return (np.array(sums) / np.bincount(region)).T
 
 
 def _named(site: str, people: People) -> dict[str, np.ndarray]:

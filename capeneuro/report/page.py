@@ -111,7 +111,7 @@ class Chapter(NamedTuple):
     @property
     def sentence(self) -> str:
         """The outcome in one sentence."""
-        return sentences.found_line(self.config, self.verdicts)
+        return sentences.found_line(self.config.arm, self.verdicts)
 
     @property
     def strip(self) -> list[Picture]:

@@ -84,9 +84,9 @@ def titles(judged: Verdicts, names: Sequence[str]) -> Sequence[str]:
     return names if verdict.NOT_TESTED in judged.labels else judged.titles(names)
 
 
-def found_line(study: StudyConfig, judged: Verdicts) -> str:
+def found_line(arm: str, judged: Verdicts) -> str:
     """The outcome of a study in one sentence."""
-    if study.arm != "non-private":
+    if arm != "non-private":
         return judged.sentence
     if verdict.NOT_TESTED in judged.labels:
         return "no noise was added and nothing was tested: the results are exact"

@@ -270,7 +270,7 @@ def write_verdicts(study: StudyConfig, verdicts: Verdicts) -> None:
     )
     header = ["result", "value", "level", "verdict"]
     files.write_table(study.results / VERDICTS, header, rows)
-    print(sentences.found_line(study, verdicts))
+    print(sentences.found_line(study.arm, verdicts))
 
 
 def releases_of(study: StudyConfig, name: str) -> list[dict[str, Any]]:

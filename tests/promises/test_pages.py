@@ -43,6 +43,14 @@ def test_the_first_private_study_runs(here, capsys):
     assert (here / "coefficients.png").stat().st_size > 5000
 
 
+def test_the_example_of_readme_prints_what_readme_says(here, capsys):
+    every = pages.blocks(ROOT / "README.md")
+    example = next(i for i, block in enumerate(every) if block.language == "python")
+    pages.run_block(every[example], {})
+    assert capsys.readouterr().out == every[example + 1].text
+    assert (here / "component_1.png").stat().st_size > 5000
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [p for p in REST if p not in (TUTORIAL, FIRST)])
 def test_a_page_runs(page, here):

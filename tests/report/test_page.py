@@ -269,7 +269,7 @@ def test_a_run_without_privacy_has_no_promise(results, record):
         assert word not in said, word
     assert "No noise was added and nothing was tested" in plain
     assert "above noise" not in plain and "above the noise" not in plain
-    assert "nothing was tested" in sentences.found_line(study, own.verdicts)
+    assert "nothing was tested" in sentences.found_line(study.arm, own.verdicts)
     # Verdicts that count sampling stay, and say what they are about.
     assert "1 of 1 results stand above sampling alone" in sentences.found_line(
         study, TOLD

@@ -1,9 +1,12 @@
 """Verbs for directions and components: capePCA, capeDJICA, capeCCA, patterns."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from capeneuro.algorithms import cca, forecast_components, ica, patterns, pca
 from capeneuro.algorithms.cca import CanonicalDirections
+from capeneuro.algorithms.component_verdicts import with_evidence
 from capeneuro.algorithms.covariance import with_constants
 from capeneuro.algorithms.forecast_rows import RATIO, predict_patterns
 from capeneuro.algorithms.ica import Start, Unmixing
@@ -82,9 +85,10 @@ def principal_subspace(
     ratio = forecast_components.predict_subspace(design, sites.budget).ratio
     planning.refuse_noise(sites, ratio / forecast_components.MOST_NOISE)
     mechanism = sites.mechanism(1, share)
-    return pca.principal_subspace(
+    subspace = pca.principal_subspace(
         sites.federation(), mechanism, n_components, norm_bound, clip
     )
+    return replace(subspace, positions=sites.positions)
 
 
 def infomax(
@@ -161,7 +165,7 @@ def infomax(
     planning.refuse_noise(
         sites, forecast_components.predict(design, sites.budget).ratio_ica
     )
-    return ica.repeated_infomax(
+    unmixing = ica.repeated_infomax(
         sites.federation(),
         sites.mechanism(n, share),
         subspace,
@@ -172,6 +176,42 @@ def infomax(
         start=start,
         progress=progress,
     )
+    return planning.said(with_evidence(unmixing, subspace, start), sites.arm)
+
+
+def spatial_components(
+    subspace: Subspace, *, n_rounds: int = 500, tol: float = 1e-6
+) -> Unmixing:
+    """Rotate a subspace so that its maps are independent over features: free of charge.
+
+    Parameters
+    ----------
+    subspace
+        From :func:`principal_subspace`.
+    n_rounds, tol
+        See :func:`.ica.spatial_components`.
+
+    Returns
+    -------
+    Unmixing
+        ``mixing`` holds the maps, strongest first; time courses need not be
+        independent.
+
+    Guarantee
+    ---------
+    Reads the released subspace alone.
+
+    Examples
+    --------
+    >>> scans = rng.laplace(size=(600, 8, 30))  # persons, features, volumes
+    >>> scans[:, :2] *= 3
+    >>> sites = cn.federate({"north": scans[:300], "south": scans[300:]}, promise)
+    >>> U = cn.spatial_components(cn.principal_subspace(sites, 2, norm_bound=7))
+    0 of 2 components are told: ...
+    """
+    unmixing = ica.spatial_components(subspace, n_rounds, tol)
+    arm = "cape" if subspace.noise_deviation else "non-private"
+    return planning.said(with_evidence(unmixing, subspace), arm)
 
 
 def canonical_directions(

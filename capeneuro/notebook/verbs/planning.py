@@ -8,9 +8,18 @@ import numpy as np
 from capeneuro.algorithms import forecast_components
 from capeneuro.federation.ledger import BudgetExceeded
 from capeneuro.notebook.sites import Sites
+from capeneuro.notebook.verdicts import verdicts
 from capeneuro.privacy.queries import QUERIES
+from capeneuro.report import sentences
 
 Progress = Callable[[range], range]
+
+
+def said(result: Any, arm: str) -> Any:
+    """Print the verdict of a result in one sentence, and return the result."""
+    line = sentences.found_line(arm, verdicts(result))
+    print(line[0].upper() + line[1:] + ".")
+    return result
 
 
 def check_option(name: str, value: str, options: Any) -> None:
