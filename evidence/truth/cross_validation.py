@@ -1,10 +1,10 @@
 """How often the released score of people left out is true, and whether it is biased.
 
 For each cell there is one table, made (:func:`.regression.simulated_table`) or real,
-and its exact second moment of folds, clipped as sites clip. Noise is drawn on it again and
-again, and every draw goes through the algorithm as a release does. The truth is what
-the released models of all folds but one explain in the people of that one, as they were
-counted.
+and its exact second moment of folds, clipped as sites clip. Noise is drawn on it again
+and again, and every draw goes through the algorithm as a release does. The truth is
+what the released models of all folds but one explain in the people of that one, as they
+were counted.
 
     python -m evidence.truth.cross_validation simulated --draws 200
     python -m evidence.truth.cross_validation tables --draws 200

@@ -55,9 +55,8 @@ def multiview(name: str) -> np.ndarray:
     """Features (D, 2000) of handwritten digits; their kind is left out."""
     table = pd.read_csv(rates.DATA / "multiview" / f"{name}.csv.gz").to_numpy(float)
     X = table[:, :-1].T
-    return (X - X.mean(axis=1, keepdims=True)) / np.maximum(
-        X.std(axis=1)[:, None], 1e-9
-    )
+    X = X - X.mean(axis=1, keepdims=True)
+    return X / np.maximum(X.std(axis=1, keepdims=True), 1e-9)
 
 
 def simulated(

@@ -1,4 +1,4 @@
-"""What every script of this folder shares: options, public data, and how a rate is said.
+"""What the scripts of this folder share: options, public data, how a rate is said.
 
 A script prints what it finds for people, and a line for each row of `rows.tsv` that it
 measures, ``rate NAME VALUE of N``: N is the number of independent draws behind a share
