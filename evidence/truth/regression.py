@@ -20,7 +20,7 @@ from joblib import Parallel, delayed
 
 from capeneuro import linalg
 from capeneuro.algorithms import regression, verdicts
-from capeneuro.algorithms.confidence import Moment
+from capeneuro.algorithms.confidence import WIDTH, Moment
 from capeneuro.privacy import accounting
 from evidence.truth import rates
 from papers.cells.regression import load
@@ -29,7 +29,9 @@ DELTA, SITES = 1e-5, 4
 TABLES = ("warfarin", "crime", "twitter", "adult")
 # New people that a table must have left.
 LEAST_NEW = 300
-COVERED = "coefficients", "r2", "residual", "prediction"
+# Weights that are stated as one.
+ALIKE = 0.005
+COVERED = "coefficients", "r2", "residual", "prediction", "clip-weight"
 TOLD = "regression-told"
 # Of one draw, by statement: whether it was told, the share that held, the width.
 Hits = dict[str, tuple[bool, float, float]]
@@ -164,6 +166,12 @@ def judged(
         ):
             low, high = ends
             hits[name] = bool(np.isfinite(low)), float(low <= value <= high), high - low
+        off, width = (
+            abs(found.clip_weight - weight.mean()),
+            2 * WIDTH * found.clip_weight_error,
+        )
+        # A weight below 1 by rounding alone.
+        hits["clip-weight"] = True, float(off <= width / 2 + ALIKE), width
         low, high = found.intervals.T
         exact = np.linalg.solve(M + found.ridge * np.eye(len(g)), g)
         inside = float(np.mean((low <= exact) & (exact <= high)))
