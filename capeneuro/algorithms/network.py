@@ -167,6 +167,7 @@ def network(
     learning_rate: float | None = None,
     clip: float = 0.3,
     *,
+    first_weights: float = 1.0,
     seed: int = 0,
     first_round: int = 0,
     progress: Callable[[range], range] = lambda rounds: rounds,
@@ -195,6 +196,9 @@ def network(
         Of each step; None: that of :data:`LEARNING_RATES`.
     clip
         Largest norm of one unit's gradient. First gradients have norms of about 1.
+    first_weights
+        Their size, over :func:`weights_at_first`. A tenth helps where a line separates
+        the classes, and costs accuracy elsewhere [docs/results-network.md].
     seed
         Fixes the first weights; public.
     first_round
@@ -230,7 +234,7 @@ def network(
         number, name = first_round + t, "network_gradient"
         return mechanism.answer(federation, name, parameters, number).value
 
-    w = first_weights(n_features, n_hidden, seed)
+    w = first_weights * weights_at_first(n_features, n_hidden, seed)
     w, trace = _descend(
         released, w, progress(range(n_rounds)), optimizer, learning_rate
     )
@@ -270,10 +274,9 @@ def calibrated(
     w = np.concatenate([network.hidden.ravel(), network.output])
     parameters = {"weights": w, "norm_bound": network.norm_bound, "clip": 1.0}
     released = mechanism.answer(federation, "log_odds_counts", parameters)
-    found = probabilities.calibrate(
-        released.value.reshape(2, -1), released.deviation, released.n_units
-    )
-    return replace(network, **vars(found))
+    counts = released.value.reshape(2, -1)
+    fit = probabilities.calibrate(counts, released.deviation, released.n_units)
+    return replace(network, **vars(fit))
 
 
 def _descend(
@@ -311,6 +314,7 @@ def noise_slopes(
     learning_rate: float | None = None,
     clip: float = 0.3,
     *,
+    first_weights: float = 1.0,
     seed: int = 0,
     n_draws: int = 100,
 ) -> np.ndarray:
@@ -326,7 +330,7 @@ def noise_slopes(
         Number D of features.
     noise_deviations
         Of the noise in one coordinate of each released gradient.
-    n_hidden, optimizer, learning_rate, clip, seed
+    n_hidden, optimizer, learning_rate, clip, first_weights, seed
         As in :func:`network`.
     n_draws
         Networks; the generator is fixed.
@@ -336,7 +340,8 @@ def noise_slopes(
     numpy.ndarray
         Shape (n_draws, D), for features divided by the norm bound.
     """
-    rng, start = np.random.default_rng(0), first_weights(n_features, n_hidden, seed)
+    rng = np.random.default_rng(0)
+    start = first_weights * weights_at_first(n_features, n_hidden, seed)
     rounds, slopes = range(len(noise_deviations)), []
     apart = np.arange(PEOPLE)  # each is a unit
     for _ in range(n_draws):
@@ -354,7 +359,7 @@ def noise_slopes(
     return np.array(slopes)
 
 
-def first_weights(n_features: int, n_hidden: int, seed: int = 0) -> np.ndarray:
+def weights_at_first(n_features: int, n_hidden: int, seed: int = 0) -> np.ndarray:
     """Packed weights that rounds start from: public, whatever the data are.
 
     He's deviations [He 2015] for inputs of norm 1, where a feature has a mean square of

@@ -18,11 +18,11 @@ import scipy
 
 from capeneuro.privacy.gradients import LOG_ODDS_EDGES
 
-# Log-odds of each bin: its middle, and of the first and the last one a typical value.
+# Log-odds that stand for each bin: its middle, or +-19 for the two open bins.
 MIDDLES = np.array(
     [-19.0, *(np.add(LOG_ODDS_EDGES[:-1], LOG_ODDS_EDGES[1:]) / 2), 19.0]
 )
-# Slope of networks of which nothing is known, and the slopes that are possible.
+# Typical slope of a network, and the limits of a fitted slope.
 TYPICAL, LEAST, LARGEST = 0.4, 0.02, 3.0
 # Slopes by bins are too small by .01 to .06 of themselves on three tables.
 COARSENESS = 0.04

@@ -37,6 +37,9 @@ class NetworkOptions(Section):
     """Of a step; null: what suits the optimizer."""
     clip: Bound = 0.3
     """Largest norm of one person's gradient; a public constant."""
+    first_weights: Positive = 1.0
+    """Size of the first weights, over those of He et al. 2015. For example 0.1 where a
+    line separates the groups; elsewhere it costs accuracy."""
 
 
 class NetworkConfig(RowStudy):

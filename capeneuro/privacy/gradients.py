@@ -1,4 +1,4 @@
-"""Sums over units of clipped gradients of infomax and of a network, and its counts."""
+"""Gradients of infomax and of a network, and its counts, as sums of clipped terms."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -365,9 +365,9 @@ def log_odds_counts(
 ) -> np.ndarray:
     """Sum over units of a 1 in the cell of a sample's label and bin of log-odds.
 
-    Cells are 2 labels by 12 bins of ``v' a``, between :data:`LOG_ODDS_EDGES`. Of a
-    subject the mean over samples: shares of cells, which add up to 1, so their norm is
-    at most 1. All contributions are scaled by one public factor where the clip is less.
+    Cells are 2 labels by 12 bins of ``v' a``, between :data:`LOG_ODDS_EDGES`. A subject
+    contributes the mean over its samples: shares of cells, which add up to 1, so their
+    norm is at most 1. If the clip is less, one public factor scales all contributions.
     No entry is negative, so any two contributions have an inner product of at least 0,
     and two units in different cells attain sqrt(2) clip / n.
 

@@ -445,9 +445,8 @@ def network_lines(network: Network) -> list[str]:
     return [
         f"{network.n_rounds} rounds; the norm of the released gradient, noise and all, "
         f"was {first:.3g} in the first and {last:.3g} in the last",
-        f"calibration: the network's log-odds are multiplied by {network.slope:.2f} "
-        f"(95% interval {low:.2f} to {high:.2f}), as counts of people by group and "
-        "log-odds say; probabilities are wrong by as much as this factor is",
+        "probabilities are calibrated by released counts: the network's log-odds are "
+        f"multiplied by {network.slope:.2f} (95% interval {low:.2f} to {high:.2f})",
     ]
 
 

@@ -130,7 +130,7 @@ class NetworkKind(RowStudyKind):
     ) -> Network:
         """Train the network, then calibrate its probabilities."""
         options, (rounds, counts) = self.study.network, mechanisms
-        found = networks.network(
+        network = networks.network(
             federation,
             rounds,
             len(self.shape.names),
@@ -140,9 +140,10 @@ class NetworkKind(RowStudyKind):
             options.optimizer,
             options.learning_rate,
             options.clip,
+            first_weights=options.first_weights,
             progress=progress.named(f"network {rounds.arm}"),
         )
-        return networks.calibrated(found, federation, counts)
+        return networks.calibrated(network, federation, counts)
 
     def summary(self, result: Network) -> list[str]:
         """Summarize the result in words, a line each."""
@@ -179,6 +180,7 @@ class NetworkKind(RowStudyKind):
             optimizer=options.optimizer,
             learning_rate=options.learning_rate,
             clip=options.clip,
+            first_weights=options.first_weights,
         )
         return sentences.as_tested(self.study, verdicts)
 

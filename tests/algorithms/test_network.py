@@ -11,7 +11,7 @@ from scipy.special import ndtr
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.neural_network import MLPClassifier
 
-from capeneuro.algorithms.network import calibrated, first_weights, network
+from capeneuro.algorithms.network import calibrated, network, weights_at_first
 from capeneuro.federation.rounds import RoundFailed
 from capeneuro.privacy import accounting
 from capeneuro.privacy.blocks import Block
@@ -327,7 +327,7 @@ def test_arms_are_ordered_by_their_noise(rng):
 def test_steps_are_those_of_adam_and_of_descent(rng):
     """By hand, from the released gradients alone."""
     X, y = two_classes(D, 40, rng)
-    Z, w = rows(X, y), first_weights(D, H, seed=3)
+    Z, w = rows(X, y), weights_at_first(D, H, seed=3)
     common = {"norm_bound": 2.0, "clip": np.inf}
     options = {"n_hidden": H, "seed": 3, "norm_bound": 2.0}
     m = s = 0.0
@@ -339,7 +339,7 @@ def test_steps_are_those_of_adam_and_of_descent(rng):
     packed = np.concatenate([adam.hidden.ravel(), adam.output])
     np.testing.assert_allclose(packed, w, rtol=1e-6)
     # Of ten rounds the last two iterates are averaged.
-    path = [first_weights(D, H, seed=3)]
+    path = [weights_at_first(D, H, seed=3)]
     for _ in range(10):
         g = network_gradient(Block(Z, START, "sample"), weights=path[-1], **common) / 40
         path.append(path[-1] - 0.7 * g)

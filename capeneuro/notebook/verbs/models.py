@@ -271,6 +271,7 @@ def train_network(
     optimizer: Optimizer = "adam",
     learning_rate: float | None = None,
     clip: float = 0.3,
+    first_weights: float = 1.0,
     share: float | None = None,
     progress: Progress = lambda rounds: rounds,
 ) -> Network:
@@ -283,7 +284,7 @@ def train_network(
         before are features.
     norm_bound
         Public constant, in the unit of the features: typical norm of a sample's.
-    n_hidden, n_rounds, optimizer, learning_rate, clip
+    n_hidden, n_rounds, optimizer, learning_rate, clip, first_weights
         See :func:`.network.network`.
     progress
         As in :func:`infomax`.
@@ -335,6 +336,7 @@ def train_network(
         optimizer,
         learning_rate,
         clip,
+        first_weights=first_weights,
         progress=progress,
     )
     return networks.calibrated(network, federation, last)
