@@ -37,7 +37,7 @@ class RegressionOptions(Section):
     center: bool = True
     """Release a rough mean first, for a twentieth of the budget, so that clips count
     from there and the noise of the sites' means has nothing to multiply. Needless where
-    bounds lie evenly about what people have."""
+    bounds lie evenly about what people have. `logistic` centers only the features."""
     ridge: Annotated[float, Field(ge=0)] | None = None
     """Ridge on scaled features; null: what the noise needs."""
 

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from capeneuro.algorithms import regression
-from capeneuro.algorithms.cca import rough_center
 from capeneuro.algorithms.covariance import second_moment
 from capeneuro.algorithms.forecast_rows import predict_regression
 from capeneuro.algorithms.regression import LinearModel, RegressionMoments
@@ -175,7 +174,9 @@ class RegressionKind(RowStudyKind):
         shape, options, S = self.shape, self.study.regression, len(self.study.sites)
         center, bound, D = None, regression.norm_bound(), len(shape.names)
         if len(mechanisms) > 1:
-            center = rough_center(federation, mechanisms[0], D, 1.0, S, bound)
+            center = regression.rough_center(
+                federation, mechanisms[0], D, options.task, S
+            )
         released, sizes = second_moment(
             federation, mechanisms[-1], bound, options.clip, center
         )
