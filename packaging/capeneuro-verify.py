@@ -46,7 +46,6 @@ REACH = {
     "word_triples": ROOT2,
     "whitened_word_triples": 2.0,
     "white_second_moment": ROOT2,
-    "prior_energy_share": 2.0,
     "deviation": 2.0,
     "linear_moments": 2.0,
     "site_sums": 2.0,

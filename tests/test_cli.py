@@ -27,7 +27,6 @@ from tiny_study import (
 )
 
 from capeneuro import cli
-from capeneuro.algorithms.forecast_components import Agreement
 from capeneuro.audit import canaries
 from capeneuro.audit.canaries import CANARIES
 from capeneuro.config import load
@@ -509,21 +508,23 @@ def test_a_subject_ceiling_over_sample_releases_is_refused_in_the_plan(tiny, cap
 EXPECTED = ("--people", "3000", "--volumes", "100", "--features", "60")
 
 
-def test_plan_predicts_the_quality_as_a_table_and_a_plot(tiny, capsys):
+def noise_of_plan(text: str, row: str) -> list[float]:
+    """Noise over the signal of each stage, in a row of what `plan` printed."""
+    (line,) = (line for line in text.splitlines() if line.startswith(row))
+    return [float(cell) for cell in line.removeprefix(row).split()]
+
+
+def test_plan_prints_noise_at_other_numbers_and_no_agreement(tiny, capsys):
     assert command("plan", STUDY, *EXPECTED) == 0
     text = capsys.readouterr().out
-    with open("results/tiny/plan.tsv", newline="") as f:
-        rows = list(csv.DictReader(f, delimiter="\t"))
-    assert rows[0]["design"] == "as planned"
-    for row in rows:
-        assert row["design"] in text
-        assert float(row["ngi_exact"]) <= float(row["ngi"]) <= float(row["chance"])
-    assert Path("results/tiny/plan.png").read_bytes().startswith(b"\x89PNG")
-    assert "of real data it says nothing" in text
-    low, high = (float(rows[0][f"agrees_{end}"]) for end in ("low", "high"))
-    assert 0 < low < high < 1 and f"{low:.2f} to {high:.2f}" in text
-    # Halves of so few people do not agree, and temporal ones least.
-    assert "Most is expected of spatial ICA" in text
+    planned, twice = (
+        noise_of_plan(text, row) for row in ("as planned", "twice the people")
+    )
+    assert len(planned) == 2
+    assert twice == pytest.approx([x / 2 for x in planned], rel=0.01)
+    # Nothing public says how well maps will agree.
+    assert "r = " not in text and "agree" not in text and "NGI" not in text
+    assert not [*Path("results").rglob("plan.*")]
 
 
 def test_a_study_of_raw_voxels_by_power_iteration(tiny, capsys):
@@ -598,9 +599,6 @@ def test_fewer_cubes_to_start_from_than_components_are_refused(tiny, capsys):
     assert not any('"mu"' in path.read_text() for path in ledgers)
 
 
-AGREES = r"by about (\S+)\s\((\S+)\sto\s([0-9.]+)"
-
-
 @pytest.mark.parametrize(
     ("changes", "parts"),
     [
@@ -627,38 +625,22 @@ def test_a_second_moment_of_too_many_features_is_refused(tiny, capsys, monkeypat
     assert_refused(capsys, ("plan", STUDY, *EXPECTED), parts)
 
 
-def test_plan_of_a_spatial_study_tells_what_the_subspace_keeps(tiny, capsys):
+def test_plan_of_a_spatial_study(tiny, capsys):
     edit(STUDY, "ica.independence", "spatial")
     assert command("plan", STUDY, *EXPECTED) == 0
     text = capsys.readouterr().out
-    kept = float(re.search(r"it keeps\n(\S+) of the pooled subspace's energy", text)[1])
-    assert 0.9 < kept <= 1
-    promise, verdict, in_short, *_ = text.splitlines()
+    promise, verdict, *_ = text.splitlines()
     assert promise.startswith("promise: epsilon 5")
     assert verdict.startswith("forecast: results stand above the noise, which is 0.")
-    assert in_short.startswith(
-        "in short: maps will agree with those of the pooled data"
-    )
-    order = ("in short:", "The promise to each", "The forecast, for", "Other choices")
+    order = ("The promise to each", "The forecast, for", "Noise at other numbers")
     assert sorted(order, key=text.index) == list(order)
+    assert len(noise_of_plan(text, "as planned")) == 1
     # Half of the norm is a quarter of the second moment, of which the clip of 1 keeps
     # 0.144 for the 0.544 of a whole one, of 1 / sqrt(3).
     assert "to be pca.norm_bound, 10. If" in text and "is 3.8 times as much" in text
-    least, middle, most = map(float, re.search(AGREES, text).group(2, 1, 3))
-    assert least < middle < most
-    assert "Most is expected of spatial ICA" in text
     edit(STUDY, "accept", [])
     assert command("plan", STUDY, *EXPECTED, "--people", "20") == 3
     assert "times what PCA can bear with 20 people" in capsys.readouterr().err
-
-
-def test_a_range_that_says_nothing_is_not_told_as_one():
-    assert (
-        components_forecast._range(Agreement(0.004, 0.45, 0.997)) == "0.45, or anything"
-    )
-    assert (
-        components_forecast._range(Agreement(0.3, 0.92, 1.0)) == "0.92 (0.30 to 1.00)"
-    )
 
 
 def test_plan_without_privacy_promises_nothing(tiny, capsys):
@@ -746,7 +728,6 @@ def test_plan_asks_for_what_no_file_tells(tiny, capsys):
     said = capsys.readouterr().out
     assert "6 people at all sites together with 12 volumes each (whose images" in said
     shutil.rmtree("data/site-1")
-    shutil.rmtree("results")
     # Numbers alone are enough; without them a run is meant, which would be refused.
     assert command("plan", STUDY, "--people", "80") == 0
     assert "give --volumes" in capsys.readouterr().out
@@ -843,12 +824,13 @@ def test_plan_refuses_impossible_numbers(tiny, capsys, option, value, rule):
 def test_plan_knows_the_arms(tiny, capsys, arm):
     edit(STUDY, "arm", arm)
     assert command("plan", STUDY, *EXPECTED) == 0
-    with open("results/tiny/plan.tsv", newline="") as f:
-        noise = float(next(csv.DictReader(f, delimiter="\t"))["noise_pca"])
-    # Three sites, one colluding; 0.4 of mu^2 for PCA; one person of 3000 per share.
+    noise, _ = noise_of_plan(capsys.readouterr().out, "as planned")
+    edit(STUDY, "arm", "pooled")
+    assert command("plan", STUDY, *EXPECTED) == 0
+    pooled, _ = noise_of_plan(capsys.readouterr().out, "as planned")
+    # Three sites, one colluding.
     over = {"local": 3, "conventional": 3**0.5}.get(arm, 1.5**0.5)
-    mu = accounting.mu_from_epsilon(5.0, 1e-5) * 0.4**0.5
-    assert noise == pytest.approx(over * 2**0.5 / 3000 / mu, rel=5e-3)
+    assert noise == pytest.approx(over * pooled, rel=1e-2)
 
 
 def test_ledger_shows_what_was_spent_and_verifies(tiny, capsys):

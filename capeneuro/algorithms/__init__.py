@@ -4,10 +4,8 @@ pca
     The subspace that all sites share: capePCA.
 prior
     The deviation of private data from a public second moment.
-prior_fit
-    Whether a study is better with its prior than without.
 prior_maps
-    Maps of that, and what private data are foretold to add to public ones.
+    Maps of that.
 ica
     Joint independent components: capeDJICA; spatial ICA; repeated runs.
 updates
@@ -74,8 +72,10 @@ smooth_noise
     Second moments and fields of spatially smooth noise.
 rotations
     Whether maps are more than one rotation of their subspace.
+stand_ins
+    Maps of public stand-in people with a study's noise, around its prior and without.
 forecast_components
-    How good a result will be, from public numbers alone.
+    Noise of a study of components over its signal, from public numbers alone.
 forecast_fusion
     Which canonical correlations a fusion will lose, by simulated stand-ins.
 forecast_rows

@@ -85,10 +85,6 @@ class Subspace:
         Rounds of power iteration; 0 where a whole second moment was released.
     center_deviation
         Of the noise in one coordinate of ``center``; 0: none was released.
-    prior_fit
-        Values of a :class:`.prior_fit.PriorFit` where a prior was checked: share of
-        people's energy along its first directions, the noise of that, and the least
-        share with which it is used; else empty.
     """
 
     __repr__ = brief
@@ -106,7 +102,6 @@ class Subspace:
     n_samples: float = 0.0
     n_products: int = 0
     center_deviation: float = 0.0
-    prior_fit: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
     def whitening(self, floor: float = 1e-3) -> np.ndarray:
         """Matrix ``Lambda^(-1/2) V'`` of shape (K, n_features).

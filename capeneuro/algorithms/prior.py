@@ -521,7 +521,6 @@ def subspace(
     n_components: int,
     norm_bound: float,
     n_units: int,
-    fit: np.ndarray | None = None,
     digest: str = "",
 ) -> PriorSubspace:
     """Find the top directions of the prior plus the released deviation.
@@ -534,8 +533,8 @@ def subspace(
         The prior, and the posterior of the population's deviation from it.
     n_components, norm_bound, n_units
         As of a :class:`.pca.Subspace`.
-    fit, digest
-        Values of a :class:`.prior_fit.PriorFit`, and SHA-256 of the prior's file.
+    digest
+        SHA-256 of the prior's file.
 
     Returns
     -------
@@ -561,7 +560,6 @@ def subspace(
         center=np.zeros(len(V)),
         spectrum=values,
         n_units=n_units,
-        prior_fit=np.zeros(0) if fit is None else fit,
         posterior=np.stack([*vars(deviation).values()]),
         prior=digest,
     )

@@ -5,7 +5,7 @@ turns far for little. So maps are means over draws of the second moment's poster
 aligned with the prior's, and blended with the prior's own by the weight of the data. A
 draw has the noise twice, though: where that weight is near 1, ICA of the estimate
 itself is nearer, and takes over. Components of the prior alone are made by the same
-code, and so is a forecast of the gain by private data.
+code.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,9 +18,7 @@ from capeneuro import linalg
 from capeneuro.algorithms import metrics
 from capeneuro.algorithms.ica import Unmixing, spatial_components
 from capeneuro.algorithms.pca import Subspace
-from capeneuro.algorithms.prior import DRAWS, USUAL, Posterior, Prior
-from capeneuro.algorithms.prior_fit import simulated_release
-from capeneuro.privacy.accounting import Unit
+from capeneuro.algorithms.prior import DRAWS, Posterior, Prior
 
 # Power of the data's weight with which ICA of the estimate takes over from the mean
 # over draws: most of it for volumes at epsilon 4, next to nothing below a half.
@@ -183,64 +181,3 @@ def _like(A: np.ndarray, T: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Order and signs in which maps A are most like maps T, one to one."""
     order, r = metrics.match(A, T)
     return order, np.where(r < 0, -1.0, 1.0)
-
-
-# --- a forecast ----------------------------------------------------------------------
-
-
-def predicted_agreement(
-    prior: Prior,
-    n_components: int,
-    noise: float = 0.0,
-    unit: Unit = "subject",
-    n_people: int = 0,
-    n_populations: int = 3,
-    n_draws: int = 4,
-) -> tuple[float, float]:
-    """How well maps would agree with the pooled ones: of the prior, and with people.
-
-    Populations are drawn as public sites vary, and a release from each.
-
-    Parameters
-    ----------
-    prior
-        In the unit of ``x / norm_bound``.
-    n_components
-        R.
-    noise
-        Deviation of the noise of the release over its clip; 0: nothing is released.
-    unit
-        Of the release.
-    n_people
-        Private people; of volumes it is not asked.
-    n_populations, n_draws
-        Populations, and ICAs of each mean.
-
-    Returns
-    -------
-    tuple of float
-        Agreement as a share of what chance leaves, of the prior alone and with a
-        release.
-    """
-    rng, U = np.random.default_rng(1), prior.directions.astype(np.float64)
-    L, t = np.diag(prior.energies), prior.site_variance
-    alone = components(prior, None, n_components, n_draws=n_draws)
-    sampling = np.zeros_like(t)
-    if noise and unit == "subject":
-        sampling = prior.person_variance / n_people
-    agreements = []
-    for _ in range(n_populations):
-        d = np.sqrt(USUAL * t + sampling) * rng.standard_normal(len(t))
-        values, W = np.linalg.eigh(L + linalg.unpack_symmetric(d))
-        truth = (W * np.maximum(values, 0)) @ W.T
-        A = alone.mixing
-        if noise:
-            deviation = simulated_release(prior, truth - L, noise, unit, n_people, rng)
-            around = components(prior, deviation, n_components, alone, n_draws=n_draws)
-            A = around.mixing
-        T = _maps(U, truth, n_components, ROUNDS, TOL)
-        r0 = metrics.chance_match(T)
-        rs = (float(np.abs(metrics.match(X, T)[1]).mean()) for X in (alone.mixing, A))
-        agreements.append([(r - r0) / (1 - r0) for r in rs])
-    of_prior, with_people = np.mean(agreements, axis=0)
-    return float(of_prior), float(with_people)

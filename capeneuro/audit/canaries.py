@@ -47,7 +47,6 @@ CANARIES = {
     "third_moment": ([[1e3, 1e3], [500, 500]], [[-1e3, -1e3], [-500, -500]]),
     "white_second_moment": ([[1e3, 1e3], [500, 500]], [[-500, -500], [1e3, 1e3]]),
     "deviation": ([[1e3, 1e3], [1e3, 1e3]], [[0, 0], [0, 0]]),
-    "prior_energy_share": ([[1e3, 1e3], [0, 0]], [[0, 0], [1e3, 1e3]]),
     "linear_moments": ([[1, 1], [1, 1], [0.9, 0.9]], [[1, 1], [-1, -1], [-1e3, -1e3]]),
     "site_sums": (
         [[1, 1], [1, 1], *[[0, 0]] * 3],
@@ -72,10 +71,6 @@ PARAMETERS = {
     "third_moment": {"covariance": 0.1 * np.eye(2), "clip": 1.0},
     "white_second_moment": {"clip": 1.0},
     # Nobody's second moment is as far below the public one as another's is above.
-    "prior_energy_share": {
-        "Q": np.eye(2, 1, dtype="f4") * np.float32(1e3),
-        "clip": 1.0,
-    },
     "deviation": {"energies": np.full(2, 2.0), "weights": np.eye(2), "clip": 1.0},
     "linear_moments": {"weights": np.ones(1), "clip": 1.0},
     "site_sums": {"weights": np.ones(1), "n_sites": 1, "clip": 1.0},

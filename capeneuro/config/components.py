@@ -219,7 +219,12 @@ class PriorOptions(Section):
     """Where it comes from, and under which licence, for the readers of the report."""
     use: bool = True
     """Release how the study's people differ from it, and start, order and sign maps by
-    it. False: it is for comparison only."""
+    it, unless maps of stand-in people are better without. False: it is for comparison
+    only."""
+    stand_in: Path | None = None
+    """Public people like the study's, not in `file`, on whom `plan` compares maps with
+    and without the prior: a file of `capeneuro prior` (`.npz`) or a second moment
+    (`.npy`). null: half of the sites of a `.npz` prior; others are used untested."""
 
 
 class ComponentsConfig(StudyConfig):
@@ -353,7 +358,6 @@ class ComponentsConfig(StudyConfig):
         """Releases that each stage pays for."""
         stages = {"center": 1} if self.pca.center else {}
         power = self.pca.method == "power" and not self.has_prior
-        stages |= {"check": 1} if self.has_prior else {}
         stages["pca"] = self.pca.n_iterations if power else 1
         if self.ica.independence == "temporal":
             stages["ica"] = self.ica.n_rounds * self.ica.n_runs
@@ -363,11 +367,8 @@ class ComponentsConfig(StudyConfig):
     def shares(self) -> dict[str, float]:
         """Share of mu^2 of each stage."""
         share = self.budget.pca_share if "ica" in self.n_releases else 1.0
-        first = CENTER_SHARE * share
-        center = first if self.pca.center else 0.0
-        check = first if self.has_prior else 0.0
-        pca = share - center - check
-        return {"center": center, "check": check, "ica": 1 - share, "pca": pca}
+        center = CENTER_SHARE * share if self.pca.center else 0.0
+        return {"center": center, "ica": 1 - share, "pca": share - center}
 
     @property
     def queries(self) -> dict[str, str]:
@@ -376,7 +377,6 @@ class ComponentsConfig(StudyConfig):
         power = self.pca.method == "power"
         stages["pca"] = "the second moment" + "'s products" * power
         if self.has_prior:
-            stages["check"] = "how much of people's energy lies where the prior says"
             stages["pca"] = "how the second moment differs from a public prior"
         if "ica" in self.n_releases:
             kinds = " or of kinds of sources" * (self.ica.sub_gaussian == "measured")

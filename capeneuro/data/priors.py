@@ -46,7 +46,7 @@ def read(path: Path, names: Iterable[str], common: dict[str, str]) -> dict[str, 
         arrays = files.read_arrays(path)
     except ConfigError:
         raise ConfigError(
-            f"{path}: prior.file: not a readable file of arrays; make it with "
+            f"{path}: prior: not a readable file of arrays; make it with "
             "`capeneuro prior`"
         ) from None
     if missing := [name for name in [*names, "about"] if name not in arrays]:
@@ -58,7 +58,7 @@ def read(path: Path, names: Iterable[str], common: dict[str, str]) -> dict[str, 
     for key, study_value in common.items():
         if not _agrees(key, metadata.get(key), study_value):
             raise ConfigError(
-                f"{path}: prior.file: was made with another {key} than the study has; "
+                f"{path}: prior: was made with another {key} than the study has; "
                 "make it again with the study's own space and cleaning"
             )
     return {n: v.item() if (v := arrays[n]).ndim == 0 else v for n in names}
@@ -96,17 +96,17 @@ def read_moment(path: Path, n_features: int) -> np.ndarray:
     try:
         C = np.load(path, allow_pickle=False)
     except (ValueError, OSError, EOFError):
-        raise ConfigError(f"{path}: prior.file: not an array of numbers") from None
+        raise ConfigError(f"{path}: prior: not an array of numbers") from None
     D = n_features
     if not isinstance(C, np.ndarray):
-        raise ConfigError(f"{path}: prior.file: not an array of numbers")
+        raise ConfigError(f"{path}: prior: not an array of numbers")
     if C.shape != (D, D) or C.dtype.kind not in "fiu" or not np.isfinite(C).all():
         raise ConfigError(
-            f"{path}: prior.file: must be the second moment of the {D} features, of "
+            f"{path}: prior: must be the second moment of the {D} features, of "
             f"finite numbers and shape {(D, D)}, got shape {C.shape}"
         )
     if np.trace(C) <= 0:
-        raise ConfigError(f"{path}: prior.file: its energies must be above 0")
+        raise ConfigError(f"{path}: prior: its energies must be above 0")
     return (C + C.T).astype(float) / 2
 
 
@@ -122,7 +122,7 @@ def read_maps(path: Path, mask: Any, basis: Basis) -> np.ndarray:
     norms = np.linalg.norm(A, axis=0)
     if A.shape[1] < 2 or not (norms > 0).all():
         raise ConfigError(
-            f"{path}: prior.file: must hold two public maps or more, none of them "
+            f"{path}: prior: must hold two public maps or more, none of them "
             "empty in the mask"
         )
     return A / norms

@@ -1,7 +1,6 @@
 """How people differ from public ones: sums over units of clipped contributions.
 
-The queries of a study with a prior [docs/private-data-add.md]: the share of people's
-energy along the prior's directions, and the deviation of their second moments.
+The query of a study with a prior [docs/private-data-add.md].
 """
 
 from itertools import pairwise
@@ -10,50 +9,13 @@ import numpy as np
 
 from capeneuro import linalg
 from capeneuro.privacy.blocks import Block
-from capeneuro.privacy.clipping import TINY, clip_factors, norms, without_outliers
+from capeneuro.privacy.clipping import clip_factors, without_outliers
 from capeneuro.privacy.moments import gram
 
 # Weight of a person's clip factor beside the clipped deviation, over the deviation's
 # clip, and that clip over the whole contribution's: 3% of noise.
 MEAN_WEIGHT = 0.5
 OF_CLIP = float(1 / np.sqrt(1 + MEAN_WEIGHT**2 / 4))
-
-
-def prior_energy_share(
-    block: Block,
-    *,
-    Q: np.ndarray,
-    clip: float,
-) -> np.ndarray:
-    """Sum over units of twice the share of energy along directions, less one; (1,).
-
-    Parameters
-    ----------
-    block
-        Samples.
-    Q
-        Public directions, (n_features, n_directions) float32. Of orthonormal ones the
-        share is at most 1.
-    clip
-        Largest size of a contribution; 1 clips nothing. Infinity in exact arms.
-
-    Returns
-    -------
-    numpy.ndarray
-        float64, (1,).
-
-    Guarantee
-    ---------
-    A contribution is at most ``clip`` in size, whatever the data and Q are. No noise is
-    added here.
-    """
-    X = without_outliers(block.X.astype(np.float32))
-    along_Q, total = norms(Q.T.astype(np.float64) @ X) ** 2, norms(X) ** 2
-    if block.unit == "subject":
-        along_Q = np.add.reduceat(along_Q, block.starts)
-        total = np.add.reduceat(total, block.starts)
-    contributions = 2 * along_Q / np.maximum(total, TINY) - 1
-    return np.array([contributions @ clip_factors(np.abs(contributions), clip)])
 
 
 def deviation(

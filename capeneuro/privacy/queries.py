@@ -635,12 +635,6 @@ QUERIES = {
             positive=True,
         ),
         Query(
-            "prior_energy_share",
-            "features",
-            deviations.prior_energy_share,
-            parameters={"Q": DIRECTIONS, "clip": CLIP},
-        ),
-        Query(
             "deviation",
             "components",
             deviations.deviation,

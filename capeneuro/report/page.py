@@ -228,15 +228,11 @@ def forecast_of(config: StudyConfig) -> dict[str, float]:
     return _read(config.results / "forecast.json").get("noise", {})
 
 
-def foretold(config: StudyConfig, scored: list[list[str]]) -> str:
-    """Forecast of a private study's result in words, with the score that it got."""
+def foretold(config: StudyConfig) -> str:
+    """Forecast of a private study's result in words."""
     if config.arm == "non-private":
         return ""
-    words = _read(config.results / "forecast.json").get("in_short", "")
-    came = [value for name, value, *_ in scored if name == "reference_agreement"]
-    if words and came:
-        words += f". Obtained: {float(came[0]):.2f}, against the run without privacy"
-    return words
+    return _read(config.results / "forecast.json").get("in_short", "")
 
 
 def beside_of(config: StudyConfig) -> Table | None:

@@ -464,51 +464,6 @@ def _histogram(quantity: str, values: np.ndarray, bound: float) -> str:
     return f"histogram of {quantity}: median {middle:.3g}, {high:.0f}% above {bound:g}"
 
 
-def quality_against_epsilon(
-    epsilons: Sequence[float],
-    curves: Mapping[str, Sequence[float]],
-    epsilon: float,
-    drowned: Sequence[bool],
-) -> Figure:
-    """Draw the forecast of the agreement against epsilon, with the study's marked.
-
-    Read the median: the range over data sets is wide.
-
-    Parameters
-    ----------
-    epsilons
-        Totals of the study, ascending.
-    curves
-        ``agrees``, ``agrees_low`` and ``agrees_high`` at each of them, of
-        :class:`.forecast_components.Prediction`.
-    epsilon
-        The study's own total.
-    drowned
-        Where the study would be refused.
-    """
-    figure, axis = axes(height=3.2)
-    ends = {"color": INK, "lw": 0.7, "ls": ":", "label": "range over data sets"}
-    axis.semilogx(epsilons, curves["agrees_low"], **ends)
-    axis.semilogx(epsilons, curves["agrees_high"], **ends | {"label": None})
-    axis.semilogx(epsilons, curves["agrees"], color=INK, lw=2, label="its middle")
-    if any(drowned):
-        last = epsilons[int(np.sum(drowned)) - 1]
-        axis.axvspan(epsilons[0], last, color=INK, alpha=0.1, lw=0, label="refused")
-    agreement = float(np.interp(epsilon, epsilons, curves["agrees"]))
-    label = f"this study: {agreement:.2f} at epsilon {epsilon:g}"
-    axis.plot(epsilon, agreement, "o", color=ACCENT, ms=7, label=label)
-    place = {"loc": "lower center", "bbox_to_anchor": (0.5, 1)}
-    axis.legend(frameon=False, ncols=2, handlelength=1.2, **place)
-    axis.set_xlim(epsilons[0], epsilons[-1])
-    axis.set_ylim(0, 1.03)
-    axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
-    axis.xaxis.set_minor_locator(LogLocator(subs=()))
-    axis.set_xlabel("epsilon of the whole study")
-    axis.set_ylabel("agreement with the pooled maps")
-    return figure
-
-
 # Features that a picture names, and letters of a name.
 MOST_NAMED = 15
 MOST_LETTERS = 34

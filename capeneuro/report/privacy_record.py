@@ -70,7 +70,7 @@ def write_beside(config: StudyConfig, folder: Path) -> None:
     }
     files.write_json(folder / "dataset_description.json", description)
     ignored = (
-        "group_* privacy.json scores.tsv report.html config.yaml plan.* forecast.json "
+        "group_* privacy.json scores.tsv report.html config.yaml forecast.json "
         f"verdicts.tsv reference/ figures/ signatures/ {VERIFIER}"
     )
     files.write_text(folder / ".bidsignore", "\n".join([*ignored.split(), ""]))

@@ -10,8 +10,6 @@ ANSWERS = {
     "second_moment": "how strongly each two features vary together (second moments)",
     "moment_product": "the same, along some directions only",
     "white_second_moment": "how strongly directions of the prior vary together",
-    "prior_energy_share": "one number: how much of the variation lies where the prior "
-    "has it",
     "deviation": "how the second moments differ from the public prior's",
     "infomax_gradient": "how to change the unmixing so that components depend less on "
     "each other (a gradient)",

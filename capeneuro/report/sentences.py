@@ -12,8 +12,8 @@ from capeneuro.algorithms.ica import Unmixing, inseparable
 from capeneuro.algorithms.network import Network
 from capeneuro.algorithms.patterns import Patterns
 from capeneuro.algorithms.pca import Subspace
-from capeneuro.algorithms.prior_fit import PriorFit
 from capeneuro.algorithms.regression import LinearModel
+from capeneuro.algorithms.stand_ins import Trial
 from capeneuro.algorithms.tensors import TensorComponents
 from capeneuro.algorithms.verdict import Verdicts
 from capeneuro.config.components import ComponentsConfig
@@ -239,41 +239,31 @@ def order_in_words(config: ComponentsConfig, subspace: Subspace) -> tuple[float,
     return order.edge, text
 
 
-def prior_fit(fit: PriorFit, n_components: int) -> str:
-    """Whether the prior was used, and why, in one line."""
-    low, high = (100 * share for share in fit.interval)
-    energy = (
-        f"the release puts {100 * fit.energy_share:.0f}% of people's energy along its "
-        f"first {n_components} directions (95% interval for noise {low:.0f}% to "
-        f"{high:.0f}%)"
-    )
-    if fit.passes:
-        return f"the prior was used: {energy}"
-    if fit.least_share >= 1:
-        condition = "at this noise the forecast is that a study without it captures "
-        condition += "more, for any people"
-    else:
-        condition = f"below {100 * fit.least_share:.0f}% the forecast is that a study "
-        condition += "without it captures more at this noise"
+def forecast_of_maps(trial: Trial) -> str:
+    """Forecast of the mean correlation of maps with those without noise."""
+    r, low, high = trial.forecast
     return (
-        f"note: the prior was not used: {energy}; {condition}. Check that its parcels "
-        "are the study's, in the same order"
+        "the maps are forecast to correlate with the maps without noise at "
+        f"r = {r:.2f} on average (80% range {low:.2f} to {high:.2f})"
     )
 
 
-def requirement(n_components: int, least: float, captured: float) -> str:
-    """The condition under which a prior is dropped, for `plan`."""
-    text = "the forecast is that a study without the prior captures "
-    text += f"{100 * captured:.0f}% of people's energy: "
-    if least == -np.inf:
-        return text + "no prior would capture less, so it is not dropped"
-    if least >= 1:
-        return text + "more than around this prior, which will be dropped"
-    return text + (
-        "the prior is dropped if along its\nfirst "
-        f"{n_components} directions less than {100 * least:.0f}% is released, from "
-        "where on more is expected around it"
+def prior_choice(trial: Trial | None) -> str:
+    """Whether the prior is used, and why, in one line."""
+    if trial is None:
+        return (
+            "the prior is used as the study file says; whether it improves the maps "
+            "was not tested, which needs spatial ICA and public stand-in people "
+            "(prior.stand_in)"
+        )
+    around, without = np.mean(trial.around), np.mean(trial.without)
+    reason = (
+        "on public stand-in people, maps around it correlate with the maps without "
+        f"noise at r = {around:.2f}, and maps of a study without it at {without:.2f}"
     )
+    if trial.has_prior:
+        return f"the prior is used: {reason}"
+    return f"note: the prior is not used: {reason}"
 
 
 def _captured(subspace: Subspace) -> str:

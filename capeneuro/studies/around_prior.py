@@ -1,73 +1,48 @@
 """Steps of a study of components that starts from public knowledge."""
 
-from collections.abc import Sequence
-from functools import partial
-
-import numpy as np
-
 from capeneuro.algorithms import prior as priors
 from capeneuro.algorithms import prior_maps
 from capeneuro.algorithms.ica import Unmixing
 from capeneuro.algorithms.prior import Posterior, Prior, PriorSubspace
-from capeneuro.algorithms.prior_fit import PriorFit, release_fit
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.errors import ConfigError
 from capeneuro.federation.mechanism import Mechanism
-from capeneuro.federation.requests import Description
 from capeneuro.federation.transport import Federation
 from capeneuro.report import sentences
-from capeneuro.studies.components_forecast import (
-    forecast_without_prior,
-    least_share,
-    noise_of_prior,
-)
-from capeneuro.studies.gate import gate
+from capeneuro.studies.components_forecast import noise_of_prior, tried
 from capeneuro.studies.priors import open_prior
-from capeneuro.studies.sites import Sites
 
 
 def subspace(
-    federation: Federation,
-    stages: Sequence[Mechanism],
-    study: ComponentsConfig,
-    sites: Sites,
-) -> PriorSubspace | PriorFit:
+    federation: Federation, mechanism: Mechanism, study: ComponentsConfig
+) -> PriorSubspace | None:
     """Release how people's, or volumes', second moments deviate from the prior's.
 
     Parameters
     ----------
-    federation, sites
-        Sites on this machine or elsewhere, and the site files that are here.
-    stages
-        Of the prior's check, and of the release.
+    federation
+        Sites on this machine or elsewhere.
+    mechanism
+        Of the release.
     study
         With a prior.
 
     Returns
     -------
-    PriorSubspace or PriorFit
-        The fit alone where a study without the prior is better: nothing but the check
-        was released then.
-
-    Raises
-    ------
-    BudgetExceeded
-        If the prior is dropped, and noise would drown the result of a study without it.
-    ConfigError
-        If it is dropped, and a study without it would need more rounds.
+    PriorSubspace or None
+        None where maps of public stand-in people are better without the prior:
+        nothing was released then.
     """
-    (check, mechanism), (prior, digest) = stages, open_prior(study)
+    prior, digest = open_prior(study)
     K, bound = study.n_components, study.pca.norm_bound
     roster = mechanism.describe(federation)
     n = sum(site.n_units for site in roster.values())
     # Of the arm `local` the first site alone described itself.
     n_units = n * (len(study.sites) if study.arm == "local" else 1)
-    least, _ = least_share(study, tuple(roster), n_units)
-    fit = release_fit(federation, check, prior, K, least)
-    print(sentences.prior_fit(fit, K))
-    if not fit.passes:
-        _check_without_prior(study, sites, roster)
-        return fit
+    trial = tried(study, tuple(roster), n_units)
+    print(sentences.prior_choice(trial))
+    if trial is not None and not trial.has_prior:
+        return None
     if study.budget.unit == "subject":
         noise = noise_of_prior(study, tuple(roster), n_units)
         deviation = priors.deviation_of_people(
@@ -75,21 +50,7 @@ def subspace(
         )
     else:
         deviation = priors.deviation_of_volumes(federation, mechanism, prior, bound)
-    values = np.array([*vars(fit).values()])
-    return priors.subspace(prior, deviation, K, bound, n, values, digest)
-
-
-def _check_without_prior(
-    study: ComponentsConfig, sites: Sites, roster: dict[str, Description]
-) -> None:
-    """Refuse to go on without the prior where noise would drown the result."""
-    if study.pca.method == "power":
-        raise ConfigError(
-            f"study {study.study}: prior.file: holds too little of people's energy, "
-            "and pca.method power would need more rounds than are paid for; give "
-            "another prior, or none, under another name of the study"
-        )
-    gate(study, sites, roster, partial(forecast_without_prior, study))
+    return priors.subspace(prior, deviation, K, bound, n, digest)
 
 
 def prior_and_posterior(

@@ -36,7 +36,6 @@ from capeneuro.algorithms.pca import (
     second_moment,
 )
 from capeneuro.algorithms.prior import PriorSubspace
-from capeneuro.algorithms.prior_fit import PriorFit
 from capeneuro.algorithms.verdict import Verdicts
 from capeneuro.algorithms.verdicts import of_changes
 from capeneuro.config.components import ComponentsConfig
@@ -53,11 +52,7 @@ from capeneuro.report import page, progress, scores, sentences
 from capeneuro.site_data.people import check_elsewhere, keep_people
 from capeneuro.studies import around_prior, ask_moments, components_forecast
 from capeneuro.studies.ask import MOST_KEPT
-from capeneuro.studies.components_forecast import (
-    check_expected,
-    check_features,
-    prior_forecast_line,
-)
+from capeneuro.studies.components_forecast import check_expected, check_features
 from capeneuro.studies.counts import note_other_lengths, write_sizes
 from capeneuro.studies.flow import (
     MASK,
@@ -388,16 +383,12 @@ class ComponentsKind(StudyKind):
         check, exact = partial(gate, study, sites), is_exact(study, reference)
         mechanism = mechanism_of(study, "pca", reference, check)
         options, bound = study.pca, study.pca.norm_bound
-        center, stages, prior_fit = None, [mechanism], np.zeros(0)
-        center_deviation = 0.0
+        center, stages, center_deviation = None, [mechanism], 0.0
         if study.has_prior and not exact:
-            stages = [mechanism_of(study, "check", reference, check), mechanism]
-            match around_prior.subspace(federation, stages, study, sites):
-                case PriorSubspace() as corrected:
-                    write_released(study, sites, reference, SUBSPACE, corrected, stages)
-                    return
-                case fit:
-                    prior_fit = np.array([*vars(fit).values()])
+            corrected = around_prior.subspace(federation, mechanism, study)
+            if corrected is not None:
+                write_released(study, sites, reference, SUBSPACE, corrected, stages)
+                return
         is_power = options.method == "power"
         # A start that is impossible fails here, before anything is released.
         if is_power:
@@ -438,7 +429,6 @@ class ComponentsKind(StudyKind):
             print(sentences.shares_line(study, subspace))
         subspace = replace(
             subspace,
-            prior_fit=prior_fit,
             center_deviation=center_deviation,
             positions=self._positions(),
             n_samples=self._n_samples(subspace.n_units),
@@ -659,8 +649,6 @@ class ComponentsKind(StudyKind):
         }
         if len(unmixing.trace) and max(noise) > 0:
             notes = [*notes, sentences.ending(unmixing.trace, noise)]
-        if subspace.prior_fit.size:
-            notes = [sentences.prior_fit(PriorFit(*subspace.prior_fit), R), *notes]
         if study.pca.method == "power" and not (study.has_prior or is_not_private):
             notes = [sentences.shares_line(study, subspace), *notes]
         scored = files.read_table(folder / "scores.tsv")
@@ -674,7 +662,7 @@ class ComponentsKind(StudyKind):
             _table(verdicts, described, map_names, path, peaks),
             viewer.viewer(page.findings(verdicts, maps)),
             page.forecast_of(study),
-            foretold=page.foretold(study, scored),
+            foretold=page.foretold(study),
         )
 
     def _picture_of_changes(
@@ -687,8 +675,7 @@ class ComponentsKind(StudyKind):
         prior, _ = around_prior.prior_and_posterior(study, subspace)
         public, R = around_prior.public(study, prior).mixing, study.n_components
         r = np.diag(np.corrcoef(unmixing.mixing.T, public.T)[:R, R:])
-        title = f"{sentences.CHANGES} {prior_forecast_line(study)}".strip()
-        return page.picture(title, plots.changes(r, verdicts.exceeds_noise))
+        return page.picture(sentences.CHANGES, plots.changes(r, verdicts.exceeds_noise))
 
     def _map_names(self) -> list[group_maps.Name]:
         """Most similar regions or templates of each component, if the study has any."""
@@ -730,7 +717,7 @@ class ComponentsKind(StudyKind):
         study = self.study
         paths = [] if study.computes_mask else [study.space.mask]
         if study.prior is not None:
-            paths.append(study.prior.file)
+            paths += [study.prior.file, study.prior.stand_in]
         for atlas in study.names:
             paths += [atlas.file, atlas.labels]
         return [str(p) for p in (*paths, study.space.basis_file) if p is not None]

@@ -21,10 +21,10 @@ class Forecast(NamedTuple):
     """Noise of each result over the most that leaves one; above 1 it is drowned."""
     remedy: str
     """Changes of the study that lower the noise, in words."""
-    show: Callable[[bool], None]
-    """Prints the forecast beside those of other choices; True: also writes it."""
+    show: Callable[[], None]
+    """Prints the forecast beside those of other choices."""
     adds: float | None = None
-    """Agreement that private data add to a prior; None: there is no prior."""
+    """Correlation that private data add to a prior's own maps; None: not forecast."""
     in_short: str = ""
     """Meaning of the forecast, in one sentence."""
     n_features: int | None = None

@@ -554,7 +554,7 @@ class FusionKind(StudyKind):
             ratios = forecast_components.predict_fusion(design, budget, n_eeg, clip)
             predictions[name] = ratios
 
-        def show(keep: bool) -> None:
+        def show() -> None:
             print(f"\n{'':40} noise over the energy of a component")
             for name, (ratio, _) in predictions.items():
                 print(f"{name:40} {ratio:.2g}")

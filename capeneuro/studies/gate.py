@@ -51,7 +51,7 @@ ACCOUNTANTS = {
 }
 # Rules that `accept` in a study file may set aside.
 NOISE, GAIN = "noise", "gain"
-# Agreement that private data must be foretold to add to a prior.
+# Correlation that private data must be forecast to add to a prior's own maps.
 LEAST_GAIN = 0.01
 # Numbers that the study file must give where sites are apart, and why.
 NOT_COUNTED = {
@@ -95,16 +95,15 @@ def plan(
     if study.federation == "files":
         print(f"carried by hand: {travel.visits(study)}")
     ratios: dict[str, Any] = {}
-    writes = _is_within_ceilings(study, sites)  # who is refused finds no new files
 
     def print_stages() -> None:
         for name, stage in stages.items():
             print(f"\nstage {name}: {100 * stage.stage_share:.0f}% of the budget")
-            ratios[name] = print_forecast(stage, sites, counts, writes)
+            ratios[name] = print_forecast(stage, sites, counts)
         _advise_weights(study, ratios)
 
     def print_study() -> None:
-        ratios.update(print_forecast(study, sites, counts, writes, spending=True))
+        ratios.update(print_forecast(study, sites, counts, spending=True))
 
     def print_ceilings() -> None:
         if is_private:
@@ -144,15 +143,6 @@ def _advise_weights(study: StudyConfig, ratios: dict[str, dict[str, float]]) -> 
     print(f"\nnoise of all stages would be alike with weights: {{{weights}}}")
 
 
-def _is_within_ceilings(study: StudyConfig, sites: Sites) -> bool:
-    """Whether no site's rules or ceiling refuse a study."""
-    try:
-        check_ceilings(study, sites, on_paper=True)
-    except (BudgetExceeded, ConfigError):
-        return False
-    return True
-
-
 def _refuse_together(checks: Iterable[Callable[[], None]]) -> None:
     """Run all checks, then raise their refusals as one, of the kind of the first."""
     refusals: list[BudgetExceeded | ConfigError] = []
@@ -182,7 +172,6 @@ def print_forecast(
     study: StudyConfig,
     sites: Sites,
     options: Counts,
-    writes: bool = True,
     spending: bool = False,
 ) -> dict[str, float]:
     """Print the forecast of a study, or a stage; refuse one that noise drowns.
@@ -195,8 +184,6 @@ def print_forecast(
         The study, and its sites.
     options
         Numbers that replace those that are counted.
-    writes
-        Write the forecast, too, where it is that of a run.
     spending
         Print the study's spending, too.
 
@@ -208,7 +195,6 @@ def print_forecast(
     """
     base = assumed(study, sites)
     counts = base.replaced_by(options)
-    is_hypothetical = any(options) and (study.private("_aggregator") / SIZES).is_file()
 
     def print_costs() -> None:
         if spending:
@@ -240,7 +226,7 @@ def print_forecast(
         words = travel.forecast(study, forecast.n_features)
         print(f"\n{textwrap.fill(words, 100)}")
     print(f"\nThe forecast, for {base.in_words(counts)}")
-    forecast.show(writes and not is_hypothetical)
+    forecast.show()
     refuse(study, sites, counts, forecast)
     return forecast.ratios
 
@@ -351,7 +337,7 @@ def refuse(
     forecast
         The forecast, where it was made already.
     forecaster
-        As of :func:`envelope`.
+        As of :func:`gate`.
 
     Raises
     ------
@@ -369,9 +355,9 @@ def refuse(
     if forecast.adds is not None and forecast.adds < LEAST_GAIN:
         if GAIN not in reasons:
             raise BudgetExceeded(
-                f"study {study.study}: prior: private data must be foretold to add "
-                f"{LEAST_GAIN} or more to what is public, add {forecast.adds:.3f}: "
-                "nothing measurable; nothing of it is released. More people or a "
+                f"study {study.study}: prior: private data must be forecast to add "
+                f"{LEAST_GAIN} or more to the public maps' r, got {forecast.adds:.3f}; "
+                "nothing was released. More people or a "
                 f"larger epsilon help; accept: [{{rule: {GAIN}, reason: "
                 '"why, in a sentence"}] in the study file lets it run all the same'
             )

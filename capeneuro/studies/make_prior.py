@@ -1,12 +1,13 @@
 """`capeneuro prior`: make a prior of public people, for studies of private ones."""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from capeneuro import __version__
+from capeneuro import __version__, linalg
 from capeneuro.algorithms import prior as priors
 from capeneuro.algorithms.ica import infomax
 from capeneuro.algorithms.pca import (
@@ -26,6 +27,7 @@ from capeneuro.federation.transport import Federation
 from capeneuro.report import progress
 from capeneuro.studies import components, outcomes
 from capeneuro.studies.flow import MOST_FEATURES, mechanism_of, validated_mask
+from capeneuro.studies.priors import HALF, OTHER
 from capeneuro.studies.site_people import SitePeople
 from capeneuro.studies.sites import Sites, in_process
 
@@ -103,6 +105,9 @@ def make(
         subspace = _directions(study, federation, q, start)
         maps = _temporal_maps(study, federation, subspace)
     prior = _prior_of_people(study, sites, subspace.eigenvectors)
+    halves = {}
+    if basis.n_features <= MOST_FEATURES:
+        halves = _halves(study, sites, q)
     if maps.size:
         prior = replace(prior, maps=maps * study.pca.norm_bound)
     metadata = {
@@ -112,7 +117,7 @@ def make(
         "version": __version__,
         **prior_files.space_of(study, mask, basis),
     }
-    prior_files.write(out, vars(prior), metadata)
+    prior_files.write(out, {**vars(prior), **halves}, metadata)
     digest = hashlib.sha256(out.read_bytes()).hexdigest()
     print(
         f"{out}: {prior.n_people} people at {prior.n_sites} sites, {q} directions that "
@@ -131,6 +136,42 @@ def _directions(
         return principal_subspace(federation, mechanism, q, bound, np.inf)
     bar = progress.named("directions")
     return krylov_subspace(federation, mechanism, q, bound, start=start, progress=bar)
+
+
+def _halves(study: ComponentsConfig, sites: Sites, q: int) -> dict[str, np.ndarray]:
+    """Arrays of a prior of every second site, and of the people of the others.
+
+    On these studies are tried before anything is released [:func:`.open_stand_ins`].
+    """
+    names = [*sites]
+    first = {name: sites[name] for name in names[::2]}
+    n, C = _mean_moment(study, names[::2])
+    if len(names) < 2 or n < 2:  # of one person no prior is made
+        return {}
+    half = _prior_of_people(study, first, linalg.top_eigenpairs(C, q)[1])
+    _, C = _mean_moment(study, names[1::2])
+    energies, V = linalg.top_eigenpairs(C, q)
+    moment = {
+        "directions": V.astype("f4"),
+        "energies": energies,
+        "energy_shares": np.cumsum(energies) / np.trace(C),
+    }
+    return {
+        prefix + name: value
+        for prefix, arrays in ((HALF, vars(half)), (OTHER, moment))
+        for name, value in arrays.items()
+    }
+
+
+def _mean_moment(
+    study: ComponentsConfig, names: Sequence[str]
+) -> tuple[int, np.ndarray]:
+    """Number of people at these sites, and their mean second moment."""
+    n, C = 0, np.zeros(())
+    for name in names:
+        for X in files.Features(study.private(name) / "projected.npz").values():
+            n, C = n + 1, C + X.astype(np.float64) @ X.T / X.shape[1]
+    return n, C / max(n, 1)
 
 
 def _prior_of_people(study: ComponentsConfig, sites: Sites, U: np.ndarray) -> Prior:

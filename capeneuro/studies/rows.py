@@ -445,7 +445,7 @@ class RowStudyKind(StudyKind):
         def predict(N: int, D: int, budget: Budget) -> dict[str, float]:
             return self.predicted(budget, *sizes(N, D))
 
-        def show(keep: bool) -> None:
+        def show() -> None:
             planned = predict(people, features, promise)
             if places:
                 print(places)

@@ -50,7 +50,7 @@ from capeneuro.data import files
 from capeneuro.privacy import accounting
 from capeneuro.privacy.deviations import MEAN_WEIGHT, OF_CLIP
 from evidence.truth import priors
-from evidence.truth.priors import DELTA, LEFT, OVER, K, Series, moment
+from evidence.truth.priors import DELTA, OVER, K, Series, moment
 from papers.cells import abide
 
 HOW = ("moved", "removed", "split")
@@ -214,7 +214,7 @@ def released_maps(
 
 def noise_of(M: int, epsilon: float) -> float:
     """Deviation of the mean's noise, over the clip."""
-    return 2 * OVER / (M * LEFT**0.5 * accounting.mu_from_epsilon(epsilon, DELTA))
+    return 2 * OVER / (M * accounting.mu_from_epsilon(epsilon, DELTA))
 
 
 def excess(

@@ -2,25 +2,26 @@
 
 Two folds by sites, each public for the other; also a prior of one small site, of public
 network maps in the same parcels, and of permuted parcels. People are drawn with
-replacement where more are asked for than there are. Scores are those of spatial maps
-matched with the private people's own, without privacy, as a share of what chance
-leaves; and of the energy of so many directions, as a share of the most. Beside each
-release stand the same code without private data ("public") and the study without a
-prior ("no prior"). Where people are the unit the number that checks the prior is drawn,
-too: where it drops the prior, the release is that of a study without one, with what is
-left of the budget ("dropped": in what share of draws). Of volumes it is paid for, and
-taken to have said that the prior fits.
+replacement where more are asked for than there are.
 
-    python -m evidence.truth.priors [--data ../shared/data]
-                                [--what people volumes courses checks public]
+`choice`: correlation r that a study loses by taking the worse arm, with or without its
+prior, after a trial on public stand-in people. Stand-ins are the people of one half of
+the sites; a prior of people is made again of every second of these sites.
+`forecast`: the mean correlation of a study's maps, without a prior, as forecast from
+the public second moment of one half of the sites, and as it came in the other.
+
+The other tables score spatial maps matched with the private people's own, without
+privacy, as a share of what chance leaves; and the energy of so many directions, as a
+share of the most. Beside each release stand the same code without private data
+("public") and the study without a prior ("no prior").
+
+    python -m evidence.truth.priors [--data ../shared/data] [--draws 5]
+                        [--what choice forecast people volumes courses public]
 
 `courses` are temporal maps where a volume is the unit, by the study's own steps (PCA
 around the prior, rounds of ICA that start at the public maps), people dealt to eleven
-sites. `checks` are the first number alone, in many draws (``--draws``), beside the
-energy that is captured around the prior and without it: how often the better one is
-chosen, what is lost on average, and how often the share's interval holds. `public` are
-public network maps beside all people of ABIDE, as other tables score them. Writes
-``evidence/truth/priors_people.tsv`` and the like; half an hour.
+sites. `public` are public network maps beside all people of ABIDE, as other tables
+score them. Writes ``evidence/truth/priors_people.tsv`` and the like; half an hour.
 """
 
 import argparse
@@ -35,12 +36,9 @@ from joblib import Parallel, delayed
 from nilearn.image import resample_to_img
 
 from capeneuro import linalg
-from capeneuro.algorithms import metrics, prior, prior_fit, prior_maps
-from capeneuro.algorithms.ica import infomax, spatial_components
-from capeneuro.algorithms.pca import Subspace
+from capeneuro.algorithms import metrics, prior, prior_maps, stand_ins
+from capeneuro.algorithms.ica import infomax
 from capeneuro.algorithms.prior import Posterior, Prior
-from capeneuro.algorithms.prior_fit import PriorFit
-from capeneuro.config.study import CENTER_SHARE
 from capeneuro.data import files
 from capeneuro.federation.transport import Ungated
 from capeneuro.privacy import accounting, deviations
@@ -56,10 +54,10 @@ EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 WRONG_EPSILONS = (1.0, 4.0)
 # People who are private; 0: as many as there are, each once.
 PEOPLE = (0, 250, 1000, 5000)
-# Share of mu^2 that is left beside the number that checks the prior.
-LEFT = 1 - CENTER_SHARE
-# Draws of the energy that is captured, beside so many of that number.
-N_CAPTURED = 2
+# People and epsilons of `choice`, by prior; and of `forecast`, with its components.
+FEW, MANY = [(1000, e) for e in (1.0, 2.0, 4.0)], [(5000, e) for e in (1.0, 2.0)]
+CHOICES = {"people": FEW + MANY, "NeuroMark": FEW + MANY, "templates": FEW + MANY[:1]}
+FORECASTS = [*product((10, 20), (450, 1000, 5000), (1.0, 2.0, 4.0, 8.0))]
 K, DELTA, SITES, COLLUDING = 20, 1e-5, 11, 3
 # Of temporal ICA, as in papers/grids/abide.yaml: norm bound, clip and share of mu^2 of
 # PCA, clip of rounds, and their number by epsilon.
@@ -69,9 +67,10 @@ ROUNDS = {0.5: 12, 1.0: 12, 2.0: 12, 4.0: 24, 8.0: 24}
 OVER = (SITES / (SITES - COLLUDING)) ** 0.5
 HEAD = ["prior", "people", "epsilon", "population", "public", "private", "worst"]
 HEAD += ["no_prior", "public_energy", "private_energy", "no_prior_energy", "told"]
-HEAD += ["dropped"]
-HEAD_CHECKS = ["prior", "people", "epsilon", "share", "around", "without", "foretold"]
-HEAD_CHECKS += ["least", "kept", "better", "lost", "covered"]
+HEAD_CHOICE = ["prior", "half", "people", "epsilon", "tried_around", "tried_without"]
+HEAD_CHOICE += ["around", "without", "lost"]
+HEAD_FORECAST = ["half", "components", "people", "epsilon", "low", "forecast", "high"]
+HEAD_FORECAST += ["came", "least", "most", "held"]
 HEAD_PUBLIC = ["prior", "people", "components", "energy", "spatial", "temporal"]
 
 TEMPLATES = {
@@ -146,10 +145,7 @@ def folds(series: Series, data: Path) -> list[Fold]:
 
 def exact_maps(C: np.ndarray, K: int = K) -> np.ndarray:
     """Maps of spatial ICA of a second moment."""
-    values, V = linalg.top_eigenpairs(C, K)
-    spectrum = np.linalg.eigvalsh(C)[::-1]
-    about = Subspace(np.maximum(values, 1e-9), V, 1.0, spectrum=spectrum)
-    return spatial_components(about, 500, 1e-4).mixing
+    return stand_ins.maps(C, K)
 
 
 def agreement(A: np.ndarray, T: np.ndarray, r0: float) -> float:
@@ -162,30 +158,6 @@ def energy(V: np.ndarray, C: np.ndarray) -> float:
     chance = K / len(C) * np.trace(C)
     top = linalg.top_eigenpairs(C, K)[0].sum()
     return float((metrics.captured_energy(V, C) - chance) / (top - chance))
-
-
-def checks(fold: Fold) -> np.ndarray:
-    """Each person's contribution to ``prior_energy_share``, by the query itself."""
-    Q, first = fold.prior.directions[:, :K].astype("f4"), np.zeros(1, int)
-    return np.array(
-        [
-            deviations.prior_energy_share(Block(X, first, "subject"), Q=Q, clip=1.0)[0]
-            for X in fold.volumes
-        ]
-    )
-
-
-def requirement(fold: Fold, M: int, epsilon: float) -> tuple[float, float, float]:
-    """Least share of a prior that is kept, the share's noise, and energy without it."""
-    mu = accounting.mu_from_epsilon(epsilon, DELTA)
-    left = LEFT**0.5 * mu
-    clip = usual_norm(fold)
-    noise = 2**0.5 * OVER * clip / (M * left)
-    captured = prior_fit.captured_without(fold.prior, K, noise, clip, "subject")
-    of_prior = 2 * OVER / (M * left) / deviations.OF_CLIP
-    tau = OVER / (M * CENTER_SHARE**0.5 * mu)
-    about = K, of_prior, "subject", M, captured, tau
-    return prior_fit.least_energy_share(fold.prior, *about), tau, captured
 
 
 def usual_norm(fold: Fold) -> float:
@@ -232,7 +204,8 @@ def of_people(
     r0 = metrics.chance_match(T)
     alone = prior_maps.components(P, None, K)
     # Without a prior: a person's second moment, clipped to its median norm.
-    clip, mean = usual_norm(fold), clipped_mean(fold, chosen)
+    clip = usual_norm(fold)
+    mean = clipped_mean(fold, chosen, clip)
 
     def scores_of(A: np.ndarray, V: np.ndarray) -> tuple[float, float]:
         return agreement(A, T, r0), energy(V, C)
@@ -243,65 +216,115 @@ def of_people(
         return scores_of(exact_maps(Y), linalg.top_eigenpairs(Y, K)[1])
 
     mu = accounting.mu_from_epsilon(epsilon, DELTA)
-    left = LEFT**0.5 * mu
-    first = (1 + checks(fold)[chosen].mean()) / 2
-    least, tau, _ = requirement(fold, M, epsilon)
-    private, told, dropped = [], [], []
-    other = np.random.default_rng([population, M, int(10 * epsilon), 1])
-    for found in released(fold, chosen, left, n_draws, rng):
-        value = first + tau * other.standard_normal()
-        dropped.append(not PriorFit(value, tau, least).passes)
+    private, told = [], []
+    for found in released(fold, chosen, mu, n_draws, rng):
         told.append(
             np.sum(found.data_weight * P.site_variance) / np.sum(P.site_variance)
         )
-        if dropped[-1]:
-            private.append(plain(left, other))
-        else:
-            A = prior_maps.components(P, found, K, alone).mixing
-            V = prior.subspace(P, found, K, 1.0, 0).eigenvectors
-            private.append(scores_of(A, V))
+        A = prior_maps.components(P, found, K, alone).mixing
+        V = prior.subspace(P, found, K, 1.0, 0).eigenvectors
+        private.append(scores_of(A, V))
     public = scores_of(alone.mixing, P.directions[:, :K].astype(float))
     maps, held = np.transpose(private)
     no_prior = np.mean([plain(mu, rng) for _ in range(n_draws)], axis=0)
     scores = [public[0], maps.mean(), maps.min(), no_prior[0], public[1], held.mean()]
-    scores += [no_prior[1], np.mean(told), np.mean(dropped)]
-    return [fold.name, M, epsilon, population, *scores]
+    return [fold.name, M, epsilon, population, *scores, no_prior[1], np.mean(told)]
 
 
-def of_checks(fold: Fold, M: int, epsilon: float, n_draws: int) -> list[Any]:
-    """How often the first number chooses what captures more energy; one row."""
-    rng, n = np.random.default_rng([M, int(10 * epsilon)]), len(fold.moments)
-    chosen = rng.integers(0, n, M) if M else np.arange(n)
-    M, C = len(chosen), fold.moments[chosen].mean(axis=0)
-    left = (LEFT**0.5) * accounting.mu_from_epsilon(epsilon, DELTA)
-    noise = 2**0.5 * OVER * usual_norm(fold) / (M * left)
-    mean = clipped_mean(fold, chosen)
-    captured = []
-    for posterior in released(fold, chosen, left, N_CAPTURED, rng):
+class Halves(NamedTuple):
+    """People of one half of the sites, and public ones of the other."""
+
+    private: Fold
+    prior: Prior  # on the stand-ins
+    moment: np.ndarray  # of the stand-ins, (D, D)
+
+
+def mean_moment(series: Series, sites: list[str]) -> np.ndarray:
+    """Mean second moment of the people of these sites."""
+    return np.mean([moment(X) for s in sites for X in series[s].values()], axis=0)
+
+
+def halves(series: Series, data: Path, kind: str, first: int) -> Halves:
+    """A prior of a kind, for the people of every second site, from ``first`` on."""
+    names = sorted(series)
+    private, public = names[first::2], names[1 - first :: 2]
+    X = [x for s in private for x in series[s].values()]
+    C, open_people = np.stack([moment(x) for x in X]), {s: series[s] for s in public}
+    if kind == "people":
+        own = public_prior(open_people)
+        tried = public_prior({s: series[s] for s in public[::2]})
+        stand_in = mean_moment(series, public[1::2])
+    else:
+        own = tried = template(data, TEMPLATES[kind])
+        stand_in = mean_moment(series, public)
+    return Halves(Fold(kind, own, C, X, open_people), tried, stand_in)
+
+
+def of_choice(
+    about: Halves, half: int, M: int, epsilon: float, n_draws: int
+) -> list[Any]:
+    """A trial on stand-in people, and the result in private ones; one row."""
+    fold, mu = about.private, accounting.mu_from_epsilon(epsilon, DELTA)
+    rng = np.random.default_rng([M, int(10 * epsilon), half])
+    # The public bound: that of the stand-ins.
+    clip = float(np.linalg.norm(about.moment))
+    noise = 2**0.5 * OVER * clip / (M * mu)
+    of_prior = 2 * OVER / (M * mu) / deviations.OF_CLIP
+    without = stand_ins.without_prior(about.moment, K, noise, clip, "subject")
+    trial = stand_ins.Trial(
+        without,
+        *stand_ins.around_prior(about.prior, about.moment, K, of_prior, "subject", M),
+    )
+    chosen = rng.integers(0, len(fold.moments), M)
+    C, alone = (
+        fold.moments[chosen].mean(axis=0),
+        prior_maps.components(fold.prior, None, K),
+    )
+    exact, mean = exact_maps(C), clipped_mean(fold, chosen, clip)
+    came: list[list[float]] = [[], []]
+    for found in released(fold, chosen, mu, n_draws, rng):
+        A = prior_maps.components(fold.prior, found, K, alone).mixing
+        came[0].append(stand_ins.correlation(A, exact))
         E = rng.standard_normal(len(C) * (len(C) + 1) // 2)
         Y = mean + noise * linalg.unpack_symmetric(E)
-        around = prior.subspace(fold.prior, posterior, K, 1.0, 0).eigenvectors
-        both = around, linalg.top_eigenpairs(Y, K)[1]
-        captured.append([metrics.captured_energy(V, C) / np.trace(C) for V in both])
-    around, without = np.mean(captured, axis=0)
-    least, tau, foretold = requirement(fold, M, epsilon)
-    share = (1 + checks(fold)[chosen].mean()) / 2
-    fits = [
-        PriorFit(value, tau, least)
-        for value in share + tau * rng.standard_normal(n_draws)
-    ]
-    kept = np.mean([fit.passes for fit in fits])
-    lost = max(without - around, 0) * kept + max(around - without, 0) * (1 - kept)
-    better = kept if around >= without else 1 - kept
-    covered = np.mean([fit.interval[0] <= share <= fit.interval[1] for fit in fits])
-    scores = [share, around, without, foretold, least, kept, better, lost, covered]
-    return [fold.name, M, epsilon, *scores]
+        came[1].append(stand_ins.correlation(exact_maps(Y), exact))
+    around, plain = np.mean(came, axis=1)
+    lost = max(around, plain) - (around if trial.has_prior else plain)
+    tried = np.mean(trial.around), np.mean(trial.without)
+    return [fold.name, half, M, epsilon, *tried, around, plain, lost]
 
 
-def clipped_mean(fold: Fold, chosen: np.ndarray) -> np.ndarray:
-    """Mean second moment of people, each clipped to the usual norm."""
+def of_forecast(
+    series: Series, half: int, R: int, M: int, epsilon: float, n_draws: int
+) -> list[Any]:
+    """The forecast of the mean correlation of maps, and what came; one row."""
+    names = sorted(series)
+    rng = np.random.default_rng([M, int(10 * epsilon), half, R])
+    public = mean_moment(series, names[1 - half :: 2])
+    moments = np.stack([moment(x) for s in names[half::2] for x in series[s].values()])
+    chosen = rng.integers(0, len(moments), M)
+    # As in a study: z-scored parcels over the root of their number, clip R^-.5.
+    D = len(public)
+    clip, mu = D * R**-0.5, accounting.mu_from_epsilon(epsilon, DELTA)
+    noise = 2**0.5 * OVER * clip / (M * mu)
+    drawn = stand_ins.without_prior(public, R, noise, clip, "subject")
+    r, low, high = stand_ins.Trial(drawn).forecast
+    fold = Fold("", None, moments, [], {})
+    exact = exact_maps(moments[chosen].mean(axis=0), R)
+    mean, came = clipped_mean(fold, chosen, clip), []
+    for _ in range(n_draws):
+        E = rng.standard_normal(D * (D + 1) // 2)
+        Y = mean + noise * linalg.unpack_symmetric(E)
+        came.append(stand_ins.correlation(exact_maps(Y, R), exact))
+    held = np.mean([low <= x <= high for x in came])
+    ends = min(came), max(came)
+    return [half, R, M, epsilon, low, r, high, np.mean(came), *ends, held]
+
+
+def clipped_mean(fold: Fold, chosen: np.ndarray, clip: float) -> np.ndarray:
+    """Mean second moment of people, each clipped."""
     norms = np.linalg.norm(fold.moments, axis=(1, 2))
-    w = np.minimum(1, usual_norm(fold) / norms)[:, None, None]
+    w = np.minimum(1, clip / norms)[:, None, None]
     return (fold.moments * w)[chosen].mean(axis=0)
 
 
@@ -339,7 +362,7 @@ def of_volumes(fold: Fold, epsilon: float, population: int, n_draws: int) -> lis
     w = np.minimum(1, P.radius / np.sum(Y**2, axis=0))
     own = linalg.pack_symmetric((Y * w) @ Y.T / N)
     mu = accounting.mu_from_epsilon(epsilon, DELTA)
-    tau = 2**0.5 * OVER * P.radius / (N * LEFT**0.5 * mu)
+    tau = 2**0.5 * OVER * P.radius / (N * mu)
     # Without a prior, volumes are clipped to the square of the usual norm.
     clip = float(len(C))
     w = np.minimum(1, clip / np.sum(X**2, axis=0))
@@ -361,7 +384,7 @@ def of_volumes(fold: Fold, epsilon: float, population: int, n_draws: int) -> lis
     public = agreement(alone.mixing, T, r0), energy(U[:, :K], C)
     about = [fold.name, N, epsilon, population, public[0], means["r"]]
     about += [np.min(scores["r"]), means["r0"], public[1]]
-    return [*about, means["e"], means["e0"], means["told"], np.nan]
+    return [*about, means["e"], means["e0"], means["told"]]
 
 
 def of_courses(fold: Fold, epsilon: float, population: int, n_draws: int) -> list[Any]:
@@ -389,7 +412,7 @@ def of_courses(fold: Fold, epsilon: float, population: int, n_draws: int) -> lis
         sites = in_memory.federate(people, budget, memo)
         mechanisms = [
             in_memory.mechanism(budget.mu * share**0.5, "cape", budget, SITES)
-            for share in (LEFT * PCA_SHARE, (1 - PCA_SHARE) / n_rounds)
+            for share in (PCA_SHARE, (1 - PCA_SHARE) / n_rounds)
         ]
         told = prior.deviation_of_volumes(Ungated(sites), mechanisms[0], P, BOUND)
         subspace = prior.subspace(P, told, K, BOUND, 0)
@@ -409,22 +432,31 @@ def of_courses(fold: Fold, epsilon: float, population: int, n_draws: int) -> lis
         )
     N = sum(X.shape[1] for own in people.values() for X in own.values())
     scores = agreement(A, T, r0), np.mean(private), np.min(private), np.mean(plain)
-    return [fold.name, N, epsilon, population, *scores, *[np.nan] * 5]
+    return [fold.name, N, epsilon, population, *scores, *[np.nan] * 4]
 
 
-def work(what: str, every: list[Fold], given: argparse.Namespace) -> Iterator[Any]:
+def work(what: str, series: Series, given: argparse.Namespace) -> Iterator[Any]:
     """Rows to be found."""
+    if what == "choice":
+        for kind, half in product(CHOICES, (0, 1)):
+            about = halves(series, given.data, kind, half)
+            for M, epsilon in CHOICES[kind]:
+                yield delayed(of_choice)(about, half, M, epsilon, given.draws)
+        return
+    if what == "forecast":
+        for (R, M, epsilon), half in product(FORECASTS, (0, 1)):
+            yield delayed(of_forecast)(series, half, R, M, epsilon, given.draws)
+        return
+    every = folds(series, given.data)
+    if given.folds:
+        every = [fold for fold in every if fold.name in given.folds]
     if what == "public":
         every = [fold for fold in every if fold.name in TEMPLATES]
         yield from (delayed(of_public)(*about) for about in product(every, (K, 10)))
-    elif what in ("people", "checks"):
+    elif what == "people":
         for fold, M in product(every, given.people):
-            few = what == "people" and fold.name not in "AB"
-            epsilons = WRONG_EPSILONS if few else given.epsilons
+            epsilons = WRONG_EPSILONS if fold.name not in "AB" else given.epsilons
             for epsilon in epsilons:
-                if what == "checks":
-                    yield delayed(of_checks)(fold, M, epsilon, given.draws)
-                    continue
                 # Of exactly the people who are there no other population is drawn.
                 n = given.populations if M else 1
                 draws = given.draws * given.populations // n
@@ -437,11 +469,39 @@ def work(what: str, every: list[Fold], given: argparse.Namespace) -> Iterator[An
             yield delayed(row_of)(fold, epsilon, k, given.draws)
 
 
+# Columns of each table, and the first that is written with three decimals.
+TABLES = {
+    "choice": (HEAD_CHOICE, 4),
+    "forecast": (HEAD_FORECAST, 4),
+    "public": (HEAD_PUBLIC, 3),
+}
+
+
+def summary(what: str, rows: list[list[Any]]) -> str:
+    """What the rows of `choice` or `forecast` say together; empty of the others."""
+    values = np.array([row[4:] for row in rows], float) if what in TABLES else None
+    if what == "choice":
+        lost = values[:, -1]
+        return (
+            f"{len(rows)} cells: {lost.mean():.3f} of r lost in the mean, "
+            f"{lost.max():.3f} at most, above .02 in {np.sum(lost > 0.02)}"
+        )
+    if what == "forecast":
+        _, r, _, came, least, most, held = values.T
+        off = np.maximum(abs(least - r), abs(most - r))
+        return (
+            f"{len(rows)} cells: forecast off by {abs(came - r).mean():.3f} in the "
+            f"mean, {off.max():.3f} at most of any study; all studies within .15 in "
+            f"{np.mean(off <= 0.15):.3f} of cells; the range holds {held.mean():.3f}"
+        )
+    return ""
+
+
 def main() -> None:
     """Run, print and write the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--what", nargs="+", default=["people", "volumes"])
+    parser.add_argument("--what", nargs="+", default=["choice", "forecast"])
     parser.add_argument("--people", type=int, nargs="+", default=PEOPLE)
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--populations", type=int, default=2)
@@ -451,19 +511,18 @@ def main() -> None:
     parser.add_argument("--epsilons", type=float, nargs="+", default=EPSILONS)
     parser.add_argument("--jobs", type=int, default=2)
     given = parser.parse_args()
-    every = folds(abide.load(given.data / "abide_cc200"), given.data)
-    if given.folds:
-        every = [fold for fold in every if fold.name in given.folds]
+    series = abide.load(given.data / "abide_cc200")
     for what in given.what:
-        heads = {"public": HEAD_PUBLIC, "checks": HEAD_CHECKS}
-        head, n = heads.get(what, HEAD), 3 if what in heads else 4
+        head, n = TABLES.get(what, (HEAD, 4))
         rows = []
         print(*head, sep="\t")
         for row in Parallel(given.jobs, return_as="generator")(
-            work(what, every, given)
+            work(what, series, given)
         ):
             rows.append([*map(str, row[:n]), *(f"{x:.3f}" for x in row[n:])])
             print(*rows[-1], sep="\t", flush=True)
+        if said := summary(what, rows):
+            print(said)
         name = "_".join(["priors", what, *(given.folds or [])]).replace(" ", "_")
         files.write_table(OUT.with_name(f"{name}.tsv"), head, rows)
 

@@ -8,7 +8,7 @@ import scipy
 from helpers import in_process, make_mechanism, make_site, make_sites
 
 from capeneuro import linalg
-from capeneuro.algorithms import prior, prior_fit, prior_maps, verdict, verdicts
+from capeneuro.algorithms import prior, prior_maps, verdict, verdicts
 from capeneuro.algorithms.prior import Posterior
 from capeneuro.privacy import deviations
 from capeneuro.privacy.blocks import Block
@@ -167,37 +167,6 @@ def test_private_data_add_what_the_prior_lacks(public, unit, rng):
     assert errors[0] < 0.45 < 0.9 < errors[1] < 1.1
 
 
-@pytest.mark.parametrize("unit", ["subject", "sample"])
-def test_a_prior_of_other_parcels_is_dropped_where_none_is_better(public, unit, rng):
-    federation, _ = private(rng, np.eye(D), unit)
-    other = replace(public, directions=public.directions[rng.permutation(D)])
-    mechanism = make_mechanism("cape", unit=unit, noise_multiplier=0.5)
-    bearable = 0.9 * prior_fit.largest_share(public, K)
-    for own, is_kept in ((public, True), (other, False)):
-        noise = 10.0, unit, 120, bearable, 0.02
-        least = prior_fit.least_energy_share(own, K, *noise)
-        fit = prior_fit.release_fit(federation, mechanism, own, K, least)
-        assert fit.passes == is_kept
-        assert (fit.energy_share > 0.8 * public.energy_shares[K - 1]) == is_kept
-    # Where a study without it captures nothing either, any prior is as good.
-    nothing = prior_fit.least_energy_share(other, K, 10.0, unit, 120, 0.0, 0.02)
-    assert nothing == -np.inf
-    # And where nothing is lost without it, none is.
-    assert prior_fit.least_energy_share(other, K, 10.0, unit, 120, 1.1, 0.02) == 1
-
-
-def test_a_study_without_a_prior_captures_less_where_noise_is_larger(public):
-    most = prior_fit.largest_share(public, K)
-    clip = 2 * np.sum(public.energies)  # clips nobody
-    captured = [
-        prior_fit.captured_without(public, K, noise, clip, "subject")
-        for noise in (0.0, 0.3, 3.0, 300.0)
-    ]
-    assert captured[0] == pytest.approx(most)
-    assert (np.diff(captured) < 0).all()
-    assert captured[-1] == pytest.approx(K / D, abs=0.05)
-
-
 def test_maps_are_the_priors_own_until_something_is_told(public, rng):
     alone = prior_maps.components(public, None, K)
     n = len(public.person_variance)
@@ -219,13 +188,6 @@ def test_maps_are_the_priors_own_until_something_is_told(public, rng):
     assert min(r) > 0.99
     with pytest.raises(ValueError, match="no 61 components"):
         prior.subspace(public, nothing, D + 1, 1.0, 1)
-
-
-def test_a_forecast_knows_more_people_for_better(public):
-    few = prior_maps.predicted_agreement(public, K, 0.5, "subject", 10)
-    many = prior_maps.predicted_agreement(public, K, 1e-4, "subject", 10_000)
-    assert few[0] == pytest.approx(many[0], abs=0.2)
-    assert many[1] > max(many[0], few[1]) and many[1] > 0.9
 
 
 def test_a_public_moment_or_maps_alone_are_a_prior(rng):

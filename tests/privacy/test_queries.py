@@ -56,7 +56,6 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "white": ("white_second_moment", {}),
     "deviation": ("deviation", {"energies": np.abs(B_ANY), "weights": S_ANY}),
     "deviation thin": ("deviation", {"energies": B_ANY, "weights": S_SPARSE}),
-    "prior_energy_share": ("prior_energy_share", {"Q": np.eye(D, 2, dtype="f4")}),
     "linear moments": ("linear_moments", {"weights": np.array([3.0])}),
     "linear moments centered": (
         "linear_moments",
@@ -185,7 +184,6 @@ def test_sqrt_two_is_attained_by_orthogonal_samples(unit):
         ("second_moment", "replace-one", np.sqrt(2) * 3 / 8),
         ("second_moment", "zero-out", 3 / 8),
         ("white_second_moment", "replace-one", np.sqrt(2) * 3 / 8),
-        ("prior_energy_share", "replace-one", 6 / 8),
         ("linear_moments", "replace-one", 6 / 8),
         ("site_sums", "replace-one", 6 / 8),
         ("site_sums", "zero-out", 3 / 8),
@@ -264,9 +262,6 @@ def _naive(name: str, X: np.ndarray, clip: float, parameters: dict) -> np.ndarra
                 z, site = clip * _clipped(z, 1.0), _clipped(site, 1.0)
             parts.append(np.outer(site, z).ravel())
         return np.mean(parts, axis=0)
-    if name == "prior_energy_share":
-        share = np.sum((parameters["Q"].T @ X) ** 2) / np.sum(X**2)
-        return _clipped(np.array([2 * share - 1]), clip)
     if name == "deviation":
         weights = parameters["weights"]
         z = linalg.pack_symmetric(

@@ -85,7 +85,6 @@ APART: dict[str, tuple[dict[str, Any], np.ndarray, np.ndarray]] = {
         3 * ONE,
         3 * ONE[::-1],
     ),
-    "prior_energy_share": ({"Q": ONE}, ONE, ONE[::-1]),
     "deviation": (
         {"energies": np.ones(2), "weights": 9 * np.eye(2)},
         np.array([[9.0], [9.0]]),
@@ -123,7 +122,7 @@ APART: dict[str, tuple[dict[str, Any], np.ndarray, np.ndarray]] = {
 }
 # Clips that bind: of others the unclipped terms are that far apart.
 CLIPS = {"third_moment": 0.5, "infomax_curvature": 0.5, "infomax_skew": 0.1}
-CLIPS |= {"network_gradient": 0.1, "prior_energy_share": 1.0, "mean": 0.5}
+CLIPS |= {"network_gradient": 0.1, "mean": 0.5}
 # The most of its claim that a query is known to attain.
 ATTAINED = {"linear_moments": 0.75, "infomax_gradient": 0.7, "deviation": 0.95}
 PAPERS = ("second_moment", "white_second_moment", "word_pairs", "word_triples")

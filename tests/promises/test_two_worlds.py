@@ -147,9 +147,6 @@ def everything(network: Network) -> list[tuple]:
         **little,
     )
     # What a study around a prior asks.
-    along = {"Q": np.eye(D, 3, dtype="f4"), "clip": 1.0}
-    found = network.release(query="prior_energy_share", parameters=along, **little)
-    assert "noisy" in found["site0"]
     about = {"energies": np.ones(3), "weights": np.eye(3), "clip": 1.0}
     own = {"parameters": about, "reduction": digest(projection)}
     assert "noisy" in network.release(query="deviation", **own, **little)["site0"]
@@ -177,7 +174,6 @@ EACH = {
     "word_triples": {},
     "whitened_word_triples": {"Q": np.eye(ROWS, K, dtype="f4")},
     "white_second_moment": {},
-    "prior_energy_share": {"Q": np.eye(ROWS, K, dtype="f4")},
     "deviation": {"energies": np.ones(K), "weights": np.eye(K)},
     "linear_moments": {"weights": np.array([0.8, 0.6])},
     "site_sums": {"weights": np.array([0.8, 0.6]), "n_sites": 3},

@@ -545,20 +545,16 @@ def test_scores_of_a_perfect_unmixing(rng):
     assert [row[0] for row in fewer] == ["truth_mean_abs_r", "truth_min_abs_r"]
 
 
-def test_the_page_sets_what_came_beside_what_was_foretold(record, monkeypatch):
+def test_the_page_says_what_was_forecast(record, monkeypatch):
     study = load.load_study(STUDY)
-    words = "maps will agree by about 0.80 (0.60 to 0.90, by data set)"
-    foretold = {"noise": {"PCA": 0.5}, "in_short": words}
-    of_file = {"forecast.json": foretold}
+    words = "maps are forecast to correlate at r = 0.80 (0.75 to 0.85)"
+    of_file = {"forecast.json": {"noise": {"PCA": 0.5}, "in_short": words}}
     monkeypatch.setattr(pages, "_read", lambda path: of_file.get(path.name, {}))
-    scored = [["reference_agreement", "0.7612", "0 by chance", ""]]
-    assert pages.foretold(study, []) == words
     own = chapter(study)._replace(
-        foretold=pages.foretold(study, scored), forecast=pages.forecast_of(study)
+        foretold=pages.foretold(study), forecast=pages.forecast_of(study)
     )
     text = pages.render(study, record, [own], Path("."))
-    came = "Obtained: 0.76, against the run without privacy"
-    assert f"<p>Foretold: {words}. {came}.</p>" in text
+    assert f"<p>Forecast: {words}.</p>" in text
 
 
 def test_the_page_says_who_took_part_and_what_was_void(results, record):

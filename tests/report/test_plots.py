@@ -147,17 +147,6 @@ def test_a_flat_image_is_grey_and_a_bright_one_reaches_white():
     assert seen(np.repeat([0.2, 1.0], 108)).max() == 1
 
 
-def test_the_forecast_marks_the_study_on_its_middle():
-    middle = np.linspace(0, 1, 5)
-    curves = {"agrees": middle, "agrees_low": middle / 2, "agrees_high": middle**0.5}
-    about = [1, 2, 4, 8, 16], curves, 4, [True, False, False, False, False]
-    axis = plots.quality_against_epsilon(*about).axes[0]
-    own = axis.get_lines()[-1]
-    assert (own.get_xdata().item(), own.get_ydata().item()) == (4, 0.5)
-    names = [one.get_text() for one in axis.get_legend().get_texts()]
-    assert "this study: 0.50 at epsilon 4" in names and "refused" in names
-
-
 def test_component_map_of_an_empty_map(tmp_path):
     path = tmp_path / "maps.nii.gz"
     zeros = np.zeros((4, 4, 4, 1), np.float32)

@@ -2,7 +2,6 @@
 
 import re
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,8 +13,7 @@ from capeneuro.config import load
 from capeneuro.federation.ledger import BudgetExceeded
 from capeneuro.privacy import accounting
 from capeneuro.privacy.accounting import Budget
-from capeneuro.studies import components_forecast, registry, rows
-from capeneuro.studies.counts import Counts
+from capeneuro.studies import registry, rows
 from evidence.truth import forecasts
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,15 +61,3 @@ def test_a_fusion_loses_what_its_stand_ins_lose():
         came.append(forecasts.came(X / (2 * D) ** 0.5, tau, rng))
     assert low <= np.median(came) <= high
     assert abs(middle - np.median(came)) < abs(formula - np.median(came))
-
-
-def test_a_priors_gain_is_not_foretold_of_volumes(capsys, monkeypatch):
-    monkeypatch.setattr(components_forecast, "open_prior", lambda study: None)
-    monkeypatch.setattr(components_forecast, "least_share", lambda *about: (0.5, 0.4))
-    budget = Budget(1, 1e-5, "sample")
-    study = SimpleNamespace(n_releases={"pca": 1}, budget=budget, n_components=3)
-    forecast = components_forecast._forecast_with_prior(
-        study, ("a",), Counts(100, 50, 20)
-    )
-    forecast.show(True)
-    assert forecast.adds is None and "not foretold" in capsys.readouterr().out

@@ -18,6 +18,7 @@ from tiny_study import (
     write_study,
 )
 
+from capeneuro.algorithms import stand_ins
 from capeneuro.algorithms.prior import Prior
 from capeneuro.config import load
 from capeneuro.data import files, priors
@@ -116,9 +117,7 @@ def test_a_study_starts_from_it_and_says_what_private_data_add(unit):
     results = Path("results") / unit
     record = json.loads((results / "privacy.json").read_text())
     query = "deviation" if unit == "subject" else "white_second_moment"
-    asked = ["prior_energy_share", query] + ["infomax_skew"] * (
-        3 if unit == "temporal" else 0
-    )
+    asked = [query] + ["infomax_skew"] * (3 if unit == "temporal" else 0)
     assert [one["query"] for one in record["releases"]] == asked
     use(unit)
     study = load.load_study(STUDY)
@@ -141,8 +140,9 @@ def test_a_study_starts_from_it_and_says_what_private_data_add(unit):
             "Correlation of each map with the public map that it started from" in report
         )
         assert "This study accepts that private data may add nothing" in report
-        foretold = "Foretold agreement with the pooled maps" in report
-        assert foretold == (unit == "subject")
+        tested = "Forecast: the prior is used: on public stand-in people" in report
+        assert tested == (unit == "subject")
+        assert ("whether it improves the maps was not tested" in report) != tested
     words = {row[-1] for row in files.read_table(results / "verdicts.tsv")}
     assert words <= {"above noise", "as the prior", "cannot be told", "verdict"}
 
@@ -178,8 +178,9 @@ def test_a_study_that_adds_nothing_is_refused(capsys):
     edit(STUDY, "accept", [])
     assert command("plan", STUDY) == 3
     said = capsys.readouterr()
-    assert "public, epsilon 0: " in said.out and "adds nothing measurable" in (said.out)
-    assert "prior: private data must be foretold to add 0.01 or more" in said.err
+    assert "public maps, epsilon 0: r = " in said.out
+    assert "adds nothing measurable" in said.out
+    assert "prior: private data must be forecast to add 0.01 or more" in said.err
 
 
 @pytest.mark.parametrize(
@@ -210,9 +211,13 @@ def test_public_maps_or_a_moment_are_a_prior(file, capsys):
     edit(STUDY, "prior.file", file)
     assert command("plan", STUDY) == 0
     said = capsys.readouterr().out
-    assert "prior is not foretold at the unit of a volume" in said
-    assert "check: 1 round" in said
-    assert "the forecast is that a study without the prior captures " in said
+    assert "was not tested" in said and "r = " not in said
+    # Public people of another file can test it.
+    edit(STUDY, "ica.independence", "spatial")
+    edit(STUDY, "prior.stand_in", "data/moment.npy")
+    assert command("plan", STUDY) == 0
+    said = capsys.readouterr().out
+    assert "the prior is" in said and "used: on public stand-in people" in said
 
 
 def test_another_prior_than_that_of_the_release_is_refused(capsys):
@@ -224,12 +229,13 @@ def test_another_prior_than_that_of_the_release_is_refused(capsys):
 
 
 def test_a_prior_may_be_there_to_compare_with_alone(capsys):
+    use("subject")
     edit(STUDY, "prior", SAID | {"use": False})
     edit(STUDY, "study", "beside")
     edit(STUDY, "accept", [GAIN, NOISE])
     run_steps("validate", "plan", "prepare", "pca", "ica", "score")
     said = capsys.readouterr().out
-    assert "beside the prior, which is not used: public, epsilon 0" in said
+    assert "the prior is not used: public maps, epsilon 0: r = " in said
     rows = files.read_table(Path("results/beside/scores.tsv"))
     names = {row[0] for row in rows}
     assert {"truth_mean_abs_r", "public_truth_mean_abs_r"} <= names
@@ -237,50 +243,43 @@ def test_a_prior_may_be_there_to_compare_with_alone(capsys):
     assert command("plan", STUDY) == 3
 
 
-def other_parcels() -> None:
-    """The prior as if it were of an atlas with its parcels in another order."""
-    arrays = files.read_arrays(Path(PRIOR))
-    order = np.random.default_rng(0).permutation(len(arrays["directions"]))
-    other = {**arrays, "directions": arrays["directions"][order]}
-    files.write_arrays(Path(PRIOR), **other)
-
-
-def test_a_prior_of_others_is_noticed_and_the_study_goes_on_without_it(capsys):
+def test_a_prior_of_other_parcels_is_left_out_before_anything_is_spent(capsys):
+    """The stand-ins are of these parcels, the prior is of permuted ones."""
     use("sample")
     edit(STUDY, "study", "others")
-    edit(STUDY, "budget.epsilon", 500.0)  # seventy volumes tell it surely
-    other_parcels()
+    edit(STUDY, "budget.epsilon", 500.0)
+    arrays = files.read_arrays(Path(PRIOR))
+    order = np.random.default_rng(0).permutation(len(arrays["directions"]))
+    permuted = {"half_directions": arrays["half_directions"][order]}
+    permuted |= {"directions": arrays["directions"][order]}
+    files.write_arrays(Path(PRIOR), **arrays | permuted)
     run_steps("validate", "plan", "prepare", "pca", "ica", "maps", "score", "report")
-    assert "note: the prior was not used" in capsys.readouterr().out
+    assert "note: the prior is not used: on public stand-in people" in (
+        capsys.readouterr().out
+    )
     record = json.loads(Path("results/others/privacy.json").read_text())
-    assert [own["query"] for own in record["releases"]] == [
-        "prior_energy_share",
-        "second_moment",
-    ]
+    assert [own["query"] for own in record["releases"]] == ["second_moment"]
     report = Path("results/others/report.html").read_text()
-    assert "Note: the prior was not used: the release puts " in report
+    assert "Forecast: note: the prior is not used" in report
     assert "difference of private data from a public prior" not in report
 
 
-def test_a_study_that_noise_would_drown_without_its_prior_is_not_paid(
+def test_a_study_that_noise_would_drown_without_its_prior_spends_nothing(
     capsys, monkeypatch
 ):
-    monkeypatch.setattr(around_prior, "least_share", lambda *_: (1.0, 0.5))
+    monkeypatch.setattr(stand_ins.Trial, "has_prior", property(lambda trial: False))
     use("subject")
     edit(STUDY, "study", "drowned")
     edit(STUDY, "accept", [GAIN])
-    edit(STUDY, "budget.epsilon", 500.0)
     edit(STUDY, "pca.clip", 1e6)
-    other_parcels()
-    run_steps("validate", "plan", "prepare")
+    run_steps("validate", "prepare")
+    assert command("plan", STUDY) == 3
     assert command("pca", STUDY) == 3
     said = capsys.readouterr()
-    assert "note: the prior was not used" in said.out
+    assert "note: the prior is not used" in said.out
     assert "nothing of it is released" in said.err
-    # One number was released, and nothing else.
     charged = site_files.open_ledger(load.load_site(Path("site-0.yaml"))).releases()
-    mine = [one.query for one in charged if one.study.startswith("drowned")]
-    assert mine == ["prior_energy_share"]
+    assert not [one for one in charged if one.study.startswith("drowned")]
 
 
 def test_private_people_are_no_prior(capsys):

@@ -117,7 +117,7 @@ def test_each_sites_ledger_holds_exactly_what_the_record_says(study):
 def test_outputs_are_those_of_the_contract(study):
     folder = study / "results/demo"
     names = {p.name for p in folder.iterdir()}
-    assert names == CONTRACT | {"plan.tsv", "plan.png"}
+    assert names == CONTRACT
     maps = nib.load(folder / "group_desc-ica_components.nii.gz")
     assert maps.shape[3] == 4
     assert maps.get_data_dtype() == np.float32

@@ -162,9 +162,7 @@ def infomax(
     n = n_rounds * n_runs
     share = sites.share(share)
     design = planning.design(sites, R, pca_share=1 - min(share, 1 - 1e-6), n_rounds=n)
-    planning.refuse_noise(
-        sites, forecast_components.predict(design, sites.budget).ratio_ica
-    )
+    planning.refuse_noise(sites, forecast_components.predict_ica(design, sites.budget))
     unmixing = ica.repeated_infomax(
         sites.federation(),
         sites.mechanism(n, share),
