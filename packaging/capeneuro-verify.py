@@ -39,6 +39,7 @@ REACH = {
     "moment_product": 2.0,
     "bin_shares": ROOT2,
     "network_gradient": 2.0,
+    "log_odds_counts": ROOT2,
     "third_moment": 2.0,
     "whitened_third_moment": 2.0,
     "word_pairs": ROOT2,

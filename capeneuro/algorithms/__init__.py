@@ -28,6 +28,8 @@ folds
     Second moments of folds of units, from one release.
 network
     A network of two layers.
+probabilities
+    How probable a class really is at given log-odds, from released counts.
 designs
     Covariates of people, coded by public numbers.
 splines

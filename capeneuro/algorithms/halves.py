@@ -85,7 +85,7 @@ def agreement(
     for halves in pairs(subspace, rng):
         plus, minus = (matched(decompose(half, rng), maps) for half in halves)
         a.append(correlation(plus, minus))
-    mean = np.clip(np.mean(a, axis=0), linalg.TINY, 1.0)
+    mean = np.clip(np.mean(a, axis=0), 1e-6, 1.0)
     s2 = (1 / mean - 1) / 2
     ends = [s2 * np.exp(shift) for shift in (0.0, TO_LOW, TO_HIGH)]
     return 1 / np.sqrt(1 + np.stack(ends, axis=1))

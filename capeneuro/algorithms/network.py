@@ -1,11 +1,13 @@
 """A two-layer network that tells two classes apart, trained over all sites.
 
-``p = sigmoid(v' [ReLU(W [x; 1]); 1])`` is the probability of class 1 [thesis 3.4, Fig.
+``sigmoid(v' [ReLU(W [x; 1]); 1])`` is the probability of class 1 [thesis 3.4, Fig.
 3.4]. Each round releases the sites' mean of clipped gradients of the cross-entropy
 [:func:`.gradients.network_gradient`] once, all layers together, and takes one
 step, by gradient descent or Adam. First weights are of a fixed seed, so public. The
 number of rounds is fixed before: T releases of mu / sqrt(T) each are mu together,
-exactly, and nothing of the loss is released on the way.
+exactly, and nothing of the loss is released on the way. Noise and clipping make the
+network surer than it should be, so one more release calibrates its probabilities
+[:mod:`.probabilities`].
 
 Constants were found by trial on 10,000 samples of two classes in 50 features and of a
 census table (Adult) at epsilons of 0.1 and 0.5 [docs/results-network.md]. Adam divides
@@ -21,7 +23,7 @@ study.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -29,6 +31,8 @@ import numpy as np
 import scipy
 
 from capeneuro import linalg
+from capeneuro.algorithms import probabilities
+from capeneuro.algorithms.confidence import WIDTH
 from capeneuro.algorithms.shown import brief
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.transport import Federation
@@ -65,6 +69,11 @@ class Network:
         Norm of the released gradient in each round, noise and all, (n_rounds,).
     n_rounds
         Gradients that were released.
+    intercept, slope
+        Calibration: log-odds of class 1 are ``intercept + slope * v' a`` for the
+        network's output ``v' a``. 0 and 1 before :func:`calibrated`.
+    slope_error
+        Standard error of ``slope`` by noise, sampling and bins; NaN before calibration.
     """
 
     __repr__ = brief
@@ -74,9 +83,17 @@ class Network:
     norm_bound: float
     trace: np.ndarray
     n_rounds: int
+    intercept: float = 0.0
+    slope: float = 1.0
+    slope_error: float = np.nan
 
-    def probabilities(self, X: np.ndarray) -> np.ndarray:
-        """Probability of class 1 of each sample; post-processing.
+    @property
+    def slope_interval(self) -> np.ndarray:
+        """95% interval of the calibration's slope, (2,)."""
+        return self.slope + self.slope_error * np.array([-WIDTH, WIDTH])
+
+    def log_odds(self, X: np.ndarray) -> np.ndarray:
+        """Log-odds of class 1 of each sample; post-processing.
 
         Parameters
         ----------
@@ -87,7 +104,7 @@ class Network:
         Returns
         -------
         numpy.ndarray
-            Shape (N,), in [0, 1].
+            Shape (N,).
 
         Raises
         ------
@@ -98,11 +115,32 @@ class Network:
         if X.shape[0] != D:
             raise ValueError(f"X must have {D} features as rows, got {X.shape[0]}")
         x = scaled(X, self.norm_bound)
-        return forward(x, self.hidden, self.output).probability
+        raw = self.output @ forward(x, self.hidden, self.output).hidden
+        return self.intercept + self.slope * raw
+
+    def probabilities(self, X: np.ndarray) -> np.ndarray:
+        """Calibrated probability of class 1 of each sample, (N,).
+
+        Parameters
+        ----------
+        X
+            As in :meth:`log_odds`.
+
+        Raises
+        ------
+        ValueError
+            Before calibration, when a network is surer than it should be.
+        """
+        if not np.isfinite(self.slope_error):
+            raise ValueError(
+                "network: probabilities need a calibration; call `calibrated` first, "
+                "or use `predict`"
+            )
+        return scipy.special.expit(self.log_odds(X))
 
     def predict(self, X: np.ndarray) -> np.ndarray:
-        """Class 0 or 1 of each sample, shape (N,); see :meth:`probabilities`."""
-        return (self.probabilities(X) > 0.5).astype(int)
+        """Class 0 or 1 of each sample, shape (N,); see :meth:`log_odds`."""
+        return (self.log_odds(X) > 0).astype(int)
 
     def slopes(self) -> np.ndarray:
         """Mean slope of the log-odds by each feature of a row, (D,); post-processing.
@@ -115,7 +153,7 @@ class Network:
         W, b = self.hidden[:, :-1], self.hidden[:, -1]
         deviation = np.linalg.norm(W, axis=1) / np.sqrt(W.shape[1])
         active = scipy.special.ndtr(b / np.maximum(deviation, linalg.TINY))
-        return (self.output[:-1] * active) @ W / self.norm_bound
+        return self.slope * (self.output[:-1] * active) @ W / self.norm_bound
 
 
 def network(
@@ -129,6 +167,7 @@ def network(
     learning_rate: float | None = None,
     clip: float = 0.3,
     *,
+    first_weights: float = 1.0,
     seed: int = 0,
     first_round: int = 0,
     progress: Callable[[range], range] = lambda rounds: rounds,
@@ -157,6 +196,9 @@ def network(
         Of each step; None: that of :data:`LEARNING_RATES`.
     clip
         Largest norm of one unit's gradient. First gradients have norms of about 1.
+    first_weights
+        Their size, over :func:`weights_at_first`. A tenth helps where a line separates
+        the classes, and costs accuracy elsewhere [docs/results-network.md].
     seed
         Fixes the first weights; public.
     first_round
@@ -167,7 +209,8 @@ def network(
     Returns
     -------
     Network
-        With the average weights of the last :data:`AVERAGED` of the rounds.
+        With the average weights of the last :data:`AVERAGED` of the rounds, not
+        calibrated.
 
     Raises
     ------
@@ -191,12 +234,49 @@ def network(
         number, name = first_round + t, "network_gradient"
         return mechanism.answer(federation, name, parameters, number).value
 
-    w = first_weights(n_features, n_hidden, seed)
+    w = first_weights * weights_at_first(n_features, n_hidden, seed)
     w, trace = _descend(
         released, w, progress(range(n_rounds)), optimizer, learning_rate
     )
     W, v = layers(w, n_features + 1)
     return Network(W, v, float(norm_bound), trace, len(trace))
+
+
+def calibrated(
+    network: Network, federation: Federation, mechanism: Mechanism
+) -> Network:
+    """Calibrate a network's probabilities, by one more release over all sites.
+
+    Parameters
+    ----------
+    network
+        From :func:`network`.
+    federation
+        The sites that it was trained over.
+    mechanism
+        How the counts are released.
+
+    Returns
+    -------
+    Network
+        The same one with its calibration.
+
+    Raises
+    ------
+    RoundFailed
+        If too few sites answer; the same call goes on from there.
+
+    Guarantee
+    ---------
+    One release of ``log_odds_counts`` (replace-one, sqrt(2) / n); all else is
+    post-processing.
+    """
+    w = np.concatenate([network.hidden.ravel(), network.output])
+    parameters = {"weights": w, "norm_bound": network.norm_bound, "clip": 1.0}
+    released = mechanism.answer(federation, "log_odds_counts", parameters)
+    counts = released.value.reshape(2, -1)
+    fit = probabilities.calibrate(counts, released.deviation, released.n_units)
+    return replace(network, **vars(fit))
 
 
 def _descend(
@@ -234,6 +314,7 @@ def noise_slopes(
     learning_rate: float | None = None,
     clip: float = 0.3,
     *,
+    first_weights: float = 1.0,
     seed: int = 0,
     n_draws: int = 100,
 ) -> np.ndarray:
@@ -249,7 +330,7 @@ def noise_slopes(
         Number D of features.
     noise_deviations
         Of the noise in one coordinate of each released gradient.
-    n_hidden, optimizer, learning_rate, clip, seed
+    n_hidden, optimizer, learning_rate, clip, first_weights, seed
         As in :func:`network`.
     n_draws
         Networks; the generator is fixed.
@@ -259,7 +340,8 @@ def noise_slopes(
     numpy.ndarray
         Shape (n_draws, D), for features divided by the norm bound.
     """
-    rng, start = np.random.default_rng(0), first_weights(n_features, n_hidden, seed)
+    rng = np.random.default_rng(0)
+    start = first_weights * weights_at_first(n_features, n_hidden, seed)
     rounds, slopes = range(len(noise_deviations)), []
     apart = np.arange(PEOPLE)  # each is a unit
     for _ in range(n_draws):
@@ -277,7 +359,7 @@ def noise_slopes(
     return np.array(slopes)
 
 
-def first_weights(n_features: int, n_hidden: int, seed: int = 0) -> np.ndarray:
+def weights_at_first(n_features: int, n_hidden: int, seed: int = 0) -> np.ndarray:
     """Packed weights that rounds start from: public, whatever the data are.
 
     He's deviations [He 2015] for inputs of norm 1, where a feature has a mean square of

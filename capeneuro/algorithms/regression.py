@@ -294,9 +294,9 @@ def rough_center(
     """Release the mean of z, to subtract it before the second moment.
 
     Where the target is one of two groups, only features are centered. A group minus
-    its mean would exceed the clip in the rarer group alone: its members would be
-    down-weighted, and the slopes biased. Weights by the distance from a center near
-    the larger group bias slopes a little, so the center of features moves towards 0 by
+    its mean exceeds the clip in the rarer group only, which would down-weight its
+    members and bias the slopes. Weights by the distance from a center near the larger
+    group bias slopes a little, so the center of features moves towards 0 by
     :data:`LEFT`.
 
     Parameters

@@ -17,6 +17,8 @@ from capeneuro.algorithms.pca import Subspace
 N_BINS, REACH = 24, 6.0
 # Least variance of a feature, as a share of the mean.
 LEAST = 0.05
+# Least energy of smooth noise along a direction, as a share of the largest.
+ROUNDING = 1e-3
 # Moments of smooth noise that a released one is compared with: their largest ratios
 # differ by a hundredth.
 N_DRAWS = 19
@@ -137,9 +139,9 @@ def _by_chance(
     for _ in range(N_DRAWS):
         Y = _wishart(root, n_samples, rng)
         values, V = linalg.top_eigenpairs(Y, K)
-        # Its negative eigenvalues are far from the first directions.
+        # Negative eigenvalues of bins are far from the first directions.
         own, turn = np.linalg.eigh(V.T @ nearest_moment(Y, 0.0, distances) @ V)
-        half = turn / np.sqrt(np.maximum(own, LEAST * own[-1]))
+        half = turn / np.sqrt(np.maximum(own, ROUNDING * own[-1]))
         found.append(np.linalg.eigvalsh(half.T @ (values[:, None] * half))[-1])
     return np.array(found)
 

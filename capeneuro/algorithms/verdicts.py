@@ -247,7 +247,8 @@ def of_network(
     level = 0.0
     if any(noise_deviations):
         null = noise_slopes(len(names), tuple(noise_deviations), **options)
-        level = float(np.quantile(np.abs(null).max(axis=1), 1 - LEVEL))
+        largest = np.abs(null).max(axis=1)
+        level = network.slope * float(np.quantile(largest, 1 - LEVEL))
     labels = tuple(np.where(slopes > level, ABOVE, NOT_ABOVE).tolist())
     levels = np.full(len(slopes), level)
     names = tuple(names)

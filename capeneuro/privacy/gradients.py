@@ -1,4 +1,4 @@
-"""Gradients as sums over units of clipped contributions: of infomax, of a network."""
+"""Gradients of infomax and of a network, and its counts, as sums of clipped terms."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -245,6 +245,8 @@ def infomax_curvature(block: Block, *, W: np.ndarray, clip: float) -> np.ndarray
 
 # Columns of one pass: what it holds beside the data does not grow with them.
 NETWORK_BLOCK = 8192
+# Public edges between bins of log-odds.
+LOG_ODDS_EDGES = (-15.0, -9.0, -5.0, -2.5, -1.0, 0.0, 1.0, 2.5, 5.0, 9.0, 15.0)
 
 
 def layers(weights: np.ndarray, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
@@ -300,11 +302,7 @@ def forward(x: np.ndarray, W: np.ndarray, v: np.ndarray) -> Activations:
 
 
 def network_gradient(
-    block: Block,
-    *,
-    weights: np.ndarray,
-    norm_bound: float,
-    clip: float,
+    block: Block, *, weights: np.ndarray, norm_bound: float, clip: float
 ) -> np.ndarray:
     """Sum over units of ``(d h', (p - y) a)``, all layers clipped together.
 
@@ -337,14 +335,12 @@ def network_gradient(
     The norm of every unit's contribution is at most ``clip``, whatever the data are. No
     noise is added here.
     """
-    X, n = block.X, block.X.shape[1]
+    X = block.X
     W, v = layers(weights, len(X))
     H, total = len(W), np.zeros(weights.size)
     # A person's one sample is the mean over it.
     clips_samples = block.unit == "sample" or block.has_one_sample_each
-    cuts = [*range(0, n, NETWORK_BLOCK), n] if clips_samples else block.cuts
-    # Privacy: a product per subject. BLAS rounds by place: one's length shifts all.
-    for i, j in pairwise(cuts):
+    for i, j in pairwise(_network_cuts(block)):
         gradient = np.zeros_like(total)
         for first in range(i, j, NETWORK_BLOCK):
             part = X[:, first : min(first + NETWORK_BLOCK, j)]
@@ -362,3 +358,55 @@ def network_gradient(
             gradient *= clip_factors(np.linalg.norm(gradient), clip)
         total += gradient
     return total
+
+
+def log_odds_counts(
+    block: Block, *, weights: np.ndarray, norm_bound: float, clip: float
+) -> np.ndarray:
+    """Sum over units of a 1 in the cell of a sample's label and bin of log-odds.
+
+    Cells are 2 labels by 12 bins of ``v' a``, between :data:`LOG_ODDS_EDGES`. A subject
+    contributes the mean over its samples: shares of cells, which add up to 1, so their
+    norm is at most 1. If the clip is less, one public factor scales all contributions.
+    No entry is negative, so any two contributions have an inner product of at least 0,
+    and two units in different cells attain sqrt(2) clip / n.
+
+    Parameters
+    ----------
+    block, weights, norm_bound
+        As in :func:`network_gradient`.
+    clip
+        Largest norm of a contribution, which is at most 1 unclipped, without unit;
+        infinity in exact arms.
+
+    Returns
+    -------
+    numpy.ndarray
+        float64, (24,): the bins of label 0 in ascending order, then those of label 1.
+
+    Guarantee
+    ---------
+    The norm of every unit's contribution is at most ``clip``, whatever the data are. No
+    noise is added here.
+    """
+    X, shares, n_bins = block.X, block.shares, len(LOG_ODDS_EDGES) + 1
+    W, v = layers(weights, len(X))
+    total = np.zeros(2 * n_bins)
+    for i, j in pairwise(_network_cuts(block)):
+        for first in range(i, j, NETWORK_BLOCK):
+            own = slice(first, min(first + NETWORK_BLOCK, j))
+            a = forward(scaled(X[:-1, own], norm_bound), W, v).hidden
+            cells = np.searchsorted(LOG_ODDS_EDGES, v @ a, side="right")
+            cells += n_bins * (X[-1, own] > 0.5)
+            total += np.bincount(cells, shares[own], 2 * n_bins)
+    # Privacy: a contribution of norm 1 is as large as the clip lets it be.
+    return total * clip_factors(np.ones(1), clip)
+
+
+def _network_cuts(block: Block) -> list[int]:
+    """Columns where products of a network begin: blocks of samples, or subjects."""
+    n = block.X.shape[1]
+    if block.unit == "sample" or block.has_one_sample_each:
+        return [*range(0, n, NETWORK_BLOCK), n]
+    # Privacy: a product per subject. BLAS rounds by place: one's length shifts all.
+    return block.cuts

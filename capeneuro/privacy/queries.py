@@ -585,6 +585,13 @@ QUERIES = {
             parameters={"weights": WEIGHTS, "norm_bound": BOUND, "clip": CLIP},
         ),
         Query(
+            "log_odds_counts",
+            "features",
+            gradients.log_odds_counts,
+            parameters={"weights": WEIGHTS, "norm_bound": BOUND, "clip": CLIP},
+            positive=True,
+        ),
+        Query(
             "third_moment",
             "features",
             moments.third_moment,

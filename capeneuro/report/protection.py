@@ -23,6 +23,8 @@ ANSWERS = {
     "whitened_word_triples": "the same of three words, along directions found before",
     "network_gradient": "the change that improves the weights of the network (a "
     "gradient)",
+    "log_odds_counts": "how many people of each group are in each of public bins of "
+    "the network's log-odds, as shares",
     "linear_moments": "how covariates vary with each other and with each outcome, how "
     "much each outcome varies, and how much each person counts on average",
     "site_sums": "of the covariates: the mean of each at each site",

@@ -65,7 +65,7 @@ def components(
     r, chance = rows[-2][1], metrics.chance_match(A)
     if prefix == "reference" and chance < 1:
         agreement = (r - chance) / (1 - chance)
-        note = "the mean as a share of what chance leaves, as plan foretells it"
+        note = "the mean as a share of what chance leaves"
         rows.append((f"{prefix}_agreement", agreement, "0 by chance", note))
     if owner:
         rows = [

@@ -429,11 +429,14 @@ def _order(subspace: Subspace) -> _OrderEstimate:
 
 
 def network_lines(network: Network) -> list[str]:
-    """Convergence of a network, one line."""
+    """Convergence of a network and its calibration, a line each."""
     first, last = network.trace[[0, -1]] if len(network.trace) else (np.nan, np.nan)
+    low, high = network.slope_interval
     return [
         f"{network.n_rounds} rounds; the norm of the released gradient, noise and all, "
-        f"was {first:.3g} in the first and {last:.3g} in the last"
+        f"was {first:.3g} in the first and {last:.3g} in the last",
+        "probabilities are calibrated by released counts: the network's log-odds are "
+        f"multiplied by {network.slope:.2f} (95% interval {low:.2f} to {high:.2f})",
     ]
 
 

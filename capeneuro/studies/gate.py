@@ -61,6 +61,8 @@ NOT_COUNTED = {
 # Forecasts with more people, until noise drowns nothing; and most people.
 TRIES, MOST_PEOPLE = 6, 10**9
 
+Forecaster = Callable[[Sequence[str], Counts], Forecast]
+
 
 def plan(
     study: StudyConfig,
@@ -233,6 +235,7 @@ def gate(
     study: StudyConfig,
     sites: Sites,
     roster: Mapping[str, Description] | None = None,
+    forecaster: Forecaster | None = None,
 ) -> None:
     """End a study before its first release where noise will drown its result.
 
@@ -243,6 +246,8 @@ def gate(
     roster
         The sites' descriptions: ``n_units`` of each, which is public. None: no site
         was asked yet, so the study file has to give the number.
+    forecaster
+        Makes the forecast; None: that of the study's kind.
 
     Raises
     ------
@@ -261,13 +266,14 @@ def gate(
         counts = counts._replace(people=n_units)
         if study.budget.unit == "sample":
             counts = counts._replace(volumes=1)
+    forecaster = forecaster or registry.of(study).forecast
     try:
-        forecast = registry.of(study).forecast(names(study, sites), counts)
+        forecast = forecaster(names(study, sites), counts)
     except Unknown as error:
         raise missing_number(study, error.missing[0]) from None
     if study.is_apart and forecast.n_features:
         travel.check(study, forecast.n_features)
-    refuse(study, sites, counts, forecast)
+    refuse(study, sites, counts, forecast, forecaster)
     refuse_later_stages(study, sites)
     if roster is not None:  # the sizes that releases have, and all of it public
         foretold = {"noise": forecast.ratios, "in_short": forecast.in_short}
@@ -320,6 +326,7 @@ def refuse(
     sites: Sites,
     counts: Counts,
     forecast: Forecast | None = None,
+    forecaster: Forecaster | None = None,
 ) -> None:
     """Raise where a forecast is drowned, unless the study file accepts it.
 
@@ -329,6 +336,8 @@ def refuse(
         The study, and the numbers that its forecast is for.
     forecast
         The forecast, where it was made already.
+    forecaster
+        As of :func:`gate`.
 
     Raises
     ------
@@ -337,10 +346,10 @@ def refuse(
     Unknown
         If a number is missing.
     """
+    forecaster = forecaster or registry.of(study).forecast
 
     def forecast_with(people: int) -> Forecast:
-        assumed = counts._replace(people=people)
-        return registry.of(study).forecast(names(study, sites), assumed)
+        return forecaster(names(study, sites), counts._replace(people=people))
 
     forecast, reasons = forecast or forecast_with(counts.people), accepted(study)
     if forecast.adds is not None and forecast.adds < LEAST_GAIN:

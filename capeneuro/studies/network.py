@@ -128,11 +128,11 @@ class NetworkKind(RowStudyKind):
     def compute(
         self, federation: Federation, mechanisms: Sequence[Mechanism]
     ) -> Network:
-        """Train the network."""
-        options, (mechanism,) = self.study.network, mechanisms
-        return networks.network(
+        """Train the network, then calibrate its probabilities."""
+        options, (rounds, counts) = self.study.network, mechanisms
+        network = networks.network(
             federation,
-            mechanism,
+            rounds,
             len(self.shape.names),
             self.shape.norm_bound,
             options.n_hidden,
@@ -140,8 +140,10 @@ class NetworkKind(RowStudyKind):
             options.optimizer,
             options.learning_rate,
             options.clip,
-            progress=progress.named(f"network {mechanism.arm}"),
+            first_weights=options.first_weights,
+            progress=progress.named(f"network {rounds.arm}"),
         )
+        return networks.calibrated(network, federation, counts)
 
     def summary(self, result: Network) -> list[str]:
         """Summarize the result in words, a line each."""
@@ -178,6 +180,7 @@ class NetworkKind(RowStudyKind):
             optimizer=options.optimizer,
             learning_rate=options.learning_rate,
             clip=options.clip,
+            first_weights=options.first_weights,
         )
         return sentences.as_tested(self.study, verdicts)
 

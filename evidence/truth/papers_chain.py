@@ -86,7 +86,7 @@ class Chain:
         numbers = {
             "NGI": self.gain_index(U.unmixing, U.W),
             "NGI of the start": self.gain_index(W @ V.whitening(), W),
-            "components above noise": verdicts.of_components(V, U).exceeds_noise.sum(),
+            "components reproducible": cn.verdicts(U).is_drawn.sum(),
         }
         A = U.mixing * bound.norm_bound
         amplitudes = {

@@ -11,12 +11,19 @@ from scipy.special import ndtr
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.neural_network import MLPClassifier
 
-from capeneuro.algorithms.network import first_weights, network
+from capeneuro.algorithms.network import calibrated, network, weights_at_first
 from capeneuro.federation.rounds import RoundFailed
 from capeneuro.privacy import accounting
 from capeneuro.privacy.blocks import Block
 from capeneuro.privacy.clipping import CLIP_SAFETY
-from capeneuro.privacy.gradients import NETWORK_BLOCK, forward, layers, network_gradient
+from capeneuro.privacy.gradients import (
+    LOG_ODDS_EDGES,
+    NETWORK_BLOCK,
+    forward,
+    layers,
+    log_odds_counts,
+    network_gradient,
+)
 from capeneuro.privacy.queries import LARGEST_HIDDEN, QUERIES
 from sim.classes import two_classes
 
@@ -147,20 +154,22 @@ def column_of(kind, rng, n):
     return rng.choice(np.float32(ODD), (D + 1, n))
 
 
+@pytest.mark.parametrize("name", ["network_gradient", "log_odds_counts"])
 @pytest.mark.parametrize("scale", [1.0, 1e3, 5e5])
 @pytest.mark.parametrize("clip", [1e-3, 0.3, 50.0])
 @pytest.mark.parametrize("unit", ["sample", "subject"])
-def test_no_neighbor_moves_the_mean_beyond_its_sensitivity(unit, clip, scale):
+def test_no_neighbor_moves_the_mean_beyond_its_sensitivity(unit, clip, scale, name):
+    query = QUERIES[name]
     rng, kinds = np.random.default_rng(7), ["normal", "huge", "one-hot", "odd"]
     sizes = [1] * 5 if unit == "sample" else [1, 30, 7, 2, 5]
     weights = scale * WEIGHTS / np.abs(WEIGHTS).max()
     parameters = {"weights": weights, "norm_bound": 2.0, "clip": clip}
-    assert QUERY.admits(parameters, D + 1)
+    assert query.admits(parameters, D + 1)
     worst = dict.fromkeys(("replace-one", "zero-out"), 0.0)
 
     def total(units):
         starts = np.cumsum([0, *(u.shape[1] for u in units[:-1])])
-        return QUERY.total(
+        return query.total(
             Block(np.concatenate(units, axis=1), starts, unit), **parameters
         )
 
@@ -173,7 +182,7 @@ def test_no_neighbor_moves_the_mean_beyond_its_sensitivity(unit, clip, scale):
         moved = {"replace-one": here - total(units), "zero-out": here - without}
         for relation, change in moved.items():
             share = np.linalg.norm(change) / 5
-            share /= QUERY.sensitivity(5, relation, parameters)
+            share /= query.sensitivity(5, relation, parameters)
             assert np.isfinite(share)
             worst[relation] = max(worst[relation], share)
     assert max(worst.values()) <= 1
@@ -194,6 +203,36 @@ def test_opposite_labels_reach_the_sensitivity(unit):
     claimed = QUERY.sensitivity(1, "replace-one", parameters)
     assert claimed == pytest.approx(0.2)
     assert 0.99 * claimed < distance <= claimed
+
+
+@pytest.mark.parametrize("unit", ["sample", "subject"])
+def test_two_cells_attain_the_sensitivity_of_counts(unit):
+    common = {"weights": WEIGHTS, "norm_bound": 1.0, "clip": 1.0}
+    here, there = (
+        log_odds_counts(Block(rows(np.ones((D, 1)), y), START, unit), **common)
+        for y in (0, 1)
+    )
+    claimed = QUERIES["log_odds_counts"].sensitivity(1, "replace-one", common)
+    assert claimed == pytest.approx(2**0.5)
+    assert 0.99 * claimed < np.linalg.norm(here - there) <= claimed
+
+
+@pytest.mark.parametrize("n", [60, NETWORK_BLOCK + 100])
+def test_counts_are_those_of_people_by_label_and_bin(n, rng):
+    """Each adds 1 to one cell; of several samples of a person, shares of cells."""
+    X, y = 3 * rng.standard_normal((D, n)), rng.integers(0, 2, n)
+    Z, common = rows(X, y), {"weights": WEIGHTS, "norm_bound": 1.0, "clip": np.inf}
+    p = forward(Z[:-1], *layers(WEIGHTS, D + 1)).probability
+    edges = [-np.inf, *LOG_ODDS_EDGES, np.inf]
+    with np.errstate(divide="ignore"):
+        x = np.log(p) - np.log1p(-p)
+    expected = [np.histogram(x[y == k], edges)[0] for k in (0, 1)]
+    found = log_odds_counts(Block(Z, START, "sample"), **common)
+    np.testing.assert_array_equal(found, np.ravel(expected))
+    people = log_odds_counts(Block(Z, np.arange(n), "subject"), **common)
+    np.testing.assert_array_equal(people, found)
+    one_person = log_odds_counts(Block(Z, START, "subject"), **common)
+    np.testing.assert_allclose(one_person, found / n, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -219,8 +258,9 @@ def test_opposite_labels_reach_the_sensitivity(unit):
 )
 def test_odd_parameters_are_not_admitted(wrong):
     usual = {"weights": WEIGHTS, "norm_bound": 1.0, "clip": 1.0}
-    assert QUERY.admits(usual, D + 1)
-    assert not QUERY.admits({**usual, **wrong}, D + 1)
+    for query in (QUERY, QUERIES["log_odds_counts"]):
+        assert query.admits(usual, D + 1)
+        assert not query.admits({**usual, **wrong}, D + 1)
 
 
 def test_labels_alone_are_refused():
@@ -287,7 +327,7 @@ def test_arms_are_ordered_by_their_noise(rng):
 def test_steps_are_those_of_adam_and_of_descent(rng):
     """By hand, from the released gradients alone."""
     X, y = two_classes(D, 40, rng)
-    Z, w = rows(X, y), first_weights(D, H, seed=3)
+    Z, w = rows(X, y), weights_at_first(D, H, seed=3)
     common = {"norm_bound": 2.0, "clip": np.inf}
     options = {"n_hidden": H, "seed": 3, "norm_bound": 2.0}
     m = s = 0.0
@@ -299,7 +339,7 @@ def test_steps_are_those_of_adam_and_of_descent(rng):
     packed = np.concatenate([adam.hidden.ravel(), adam.output])
     np.testing.assert_allclose(packed, w, rtol=1e-6)
     # Of ten rounds the last two iterates are averaged.
-    path = [first_weights(D, H, seed=3)]
+    path = [weights_at_first(D, H, seed=3)]
     for _ in range(10):
         g = network_gradient(Block(Z, START, "sample"), weights=path[-1], **common) / 40
         path.append(path[-1] - 0.7 * g)
@@ -313,15 +353,18 @@ def test_all_rounds_are_one_promise(rng):
     X, y = two_classes(D, 400, rng)
     promise = budget(1.0, "sample")
     sites = sites_of(X, y, ceiling=promise)
-    mechanism = make_mechanism(
-        "cape", budget=promise, noise_multiplier=np.sqrt(25) / promise.mu
+    mechanism, last = (
+        make_mechanism("cape", budget=promise, noise_multiplier=n**0.5 / promise.mu)
+        for n in (25 / 0.95, 1 / 0.05)
     )
     about = in_process(sites), mechanism, D, 2.0
     found = network(*about, n_hidden=H, n_rounds=25)
     assert len(mechanism.releases) == found.n_rounds == 25
+    found = calibrated(found, in_process(sites), last)
+    assert np.isfinite(found.slope_error) and len(last.releases) == 1
     mus = [
         r["sites"]["site0"]["mu"]["aggregator_and_colluders"]
-        for r in mechanism.releases
+        for r in mechanism.releases + last.releases
     ]
     assert accounting.compose(mus) == pytest.approx(promise.mu)
     # A round more is beyond the sites' ceiling.
@@ -356,7 +399,13 @@ def test_people_with_several_samples_are_units(rng):
 
 def test_another_number_of_features_is_refused(rng):
     X, y = two_classes(D, 40, rng)
-    found = trained(sites_of(X, y), D, n_rounds=2, n_hidden=H)
+    sites = sites_of(X, y)
+    found = trained(sites, D, n_rounds=2, n_hidden=H)
+    np.testing.assert_array_equal(found.predict(X), found.log_odds(X) > 0)
+    with pytest.raises(ValueError, match="probabilities need a calibration"):
+        found.probabilities(X)
+    mechanism = make_mechanism("non-private", unit="sample")
+    found = calibrated(found, in_process(sites), mechanism)
     p = found.probabilities(X)
     assert p.shape == (40,)
     np.testing.assert_array_equal(found.predict(X), p > 0.5)

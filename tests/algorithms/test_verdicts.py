@@ -5,7 +5,6 @@ import pytest
 from scipy import stats
 
 from capeneuro.algorithms import shrinkage, verdicts
-from capeneuro.algorithms.ica import spatial_components
 from capeneuro.algorithms.pca import Subspace
 from capeneuro.algorithms.verdict import ABOVE, ABOVE_ALONE, NOT_ABOVE, UNTOLD
 
@@ -55,46 +54,3 @@ def test_a_direction_keeps_as_much_of_itself_as_is_said(rng):
     kept = np.sum(kept, axis=1).mean(axis=0)  # of each found direction, in the truth
     np.testing.assert_allclose(np.mean(said, axis=0)[:3], kept[:3], atol=0.06)
     assert np.mean(said, axis=0)[3] < 0.02
-
-
-def test_the_noise_of_a_subtracted_mean_is_no_finding(rng):
-    D, K, tau_c = 60, 3, 0.5
-    e = tau_c * rng.standard_normal(D)
-    found = subspace(np.outer(e, e) + noise(rng, D), K)
-    unmixing = spatial_components(found)
-    blind = verdicts.of_components(found, unmixing)
-    # It is far above the noise of the moment, but no map of it is sparse.
-    assert UNTOLD in blind.labels
-    told = verdicts.of_components(found, unmixing, 0, tau_c)
-    assert set(told.labels) == {NOT_ABOVE}
-    assert "nothing stands above the noise: 0 of 3 components can" in told.sentence
-    # What is larger than that noise is still seen.
-    u = np.eye(D)[0]
-    C = 4 * D * tau_c**2 * np.outer(u, u) + noise(rng, D)
-    assert shrinkage.reliabilities(subspace(C, K).spectrum, TAU, K, tau_c)[0] > 0.9
-
-
-def test_a_map_counts_as_found_only_with_most_of_itself(rng):
-    D, K = 80, 3
-    C = 40 * TAU * np.diag(np.arange(D) < 1).astype(float) + noise(rng, D)
-    found = subspace(C, K)
-    W = np.eye(K)
-    W[1, 0] = 1.0  # the second leans on the one direction that is there
-    A = found.eigenvectors @ W.T
-    unmixing = spatial_components(found)
-    unmixing = type(unmixing)(**{**vars(unmixing), "mixing": A})
-    told = verdicts.of_components(found, unmixing)
-    assert told.labels[0] == ABOVE and told.labels[2] == NOT_ABOVE
-    assert told.values[1] == pytest.approx(0.5, abs=0.02)
-    exact = subspace(C - noise(rng, D), K, tau=0.0)
-    assert set(verdicts.of_components(exact, unmixing).labels) == {ABOVE}
-
-
-def test_components_that_cannot_be_turned_apart_are_not_told(rng):
-    C = np.diag(np.where(np.arange(20) < 3, 50.0, 0)) + noise(rng, 20)
-    found = subspace(C, 3)
-    unmixing = spatial_components(found)
-    curvature = np.ones((3, 3))
-    curvature[0, 1] = curvature[1, 0] = 0.0
-    flat = type(unmixing)(**{**vars(unmixing), "curvature": curvature})
-    assert verdicts.of_components(found, flat).labels == (UNTOLD, UNTOLD, ABOVE)

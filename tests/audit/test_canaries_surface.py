@@ -15,7 +15,7 @@ SURFACE = {
     "privacy/moments": "mean second_moment moment_product third_moment word_pairs "
     "word_triples whitened_word_triples",
     "privacy/gradients": "infomax_gradient infomax_skew infomax_curvature "
-    "network_gradient",
+    "network_gradient log_odds_counts",
     "privacy/noise": "standard_normal key_stream discrete_normal",
     "privacy/cape": "losses least_sums",
     "privacy/parties": "views",

@@ -36,7 +36,7 @@ VISITS = {
     "tensors": 2,
     "patterns": 2,
     "regression": 2,
-    "network": 4,
+    "network": 5,
     "contrast": 1,
     "distribution": 1,
     "fusion": 2,

@@ -191,6 +191,8 @@ def test_sqrt_two_is_attained_by_orthogonal_samples(unit):
         ("deviation", "zero-out", 3 / 8),
         ("network_gradient", "replace-one", 6 / 8),
         ("network_gradient", "zero-out", 3 / 8),
+        ("log_odds_counts", "replace-one", np.sqrt(2) * 3 / 8),
+        ("log_odds_counts", "zero-out", 3 / 8),
         ("third_moment", "replace-one", 6 / 8),
         ("third_moment", "zero-out", 3 / 8),
         ("whitened_third_moment", "replace-one", 6 / 8),

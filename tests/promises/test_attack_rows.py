@@ -50,7 +50,7 @@ N_RELEASES = {
     "patterns": 1,
     "linear": 1,
     "logistic": 1,
-    "network": 3,
+    "network": 4,
 }
 
 
@@ -94,7 +94,7 @@ def _asked(name: str, rng: np.random.Generator, n_rows: int) -> dict:
         Q = rng.choice([-1, 1, 0, 0.3], (n_rows, rng.integers(1, n_rows + 1)))
         with np.errstate(under="ignore"):
             asked["Q"] = (Q * 10.0 ** rng.uniform(-45, 5.9)).astype("f4")
-    if name == "network_gradient":
+    if name in ("network_gradient", "log_odds_counts"):
         size = 3 * n_rows + 4
         w = 10.0 ** rng.uniform(-3, 4) * rng.standard_normal(size)
         asked["weights"] = rng.choice([-1e6, 1e6, 0], size) if rng.random() < 0.3 else w
@@ -134,7 +134,7 @@ def _climb(name: str, unit: str, rng: np.random.Generator) -> float:
     "name",
     sorted(
         {"third_moment", "whitened_third_moment", "word_pairs", "word_triples"}
-        | {"whitened_word_triples", "network_gradient"}
+        | {"whitened_word_triples", "network_gradient", "log_odds_counts"}
     ),
 )
 def test_a_search_for_neighbours_reaches_the_claim_and_not_more(name, unit, rng):

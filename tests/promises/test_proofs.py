@@ -106,6 +106,12 @@ APART: dict[str, tuple[dict[str, Any], np.ndarray, np.ndarray]] = {
         np.array([[1.0], [0.0]]),
         np.array([[1.0], [1.0]]),
     ),
+    # The two labels of one person.
+    "log_odds_counts": (
+        {"weights": np.array([9.0, 9.0, 1.0, 0.0]), "norm_bound": 1.0},
+        np.array([[1.0], [0.0]]),
+        np.array([[1.0], [1.0]]),
+    ),
     "infomax_gradient": (
         {"W": np.eye(1), "b": np.zeros(1)},
         np.zeros((1, 1)),
@@ -183,7 +189,7 @@ def terms_are_clipped() -> None:
     """A person of any size adds a term of norm 1 at most, to each query."""
     for name, (parameters, x, _) in APART.items():
         block = Block(1e3 * x.astype("f4"), np.zeros(1, int), "sample")
-        if "word" in name or name == "network_gradient":
+        if "word" in name or name in ("network_gradient", "log_odds_counts"):
             block = replace(block, X=x.astype("f4"))
         total = QUERIES[name].total(block, **parameters, clip=0.1)
         assert np.linalg.norm(total) <= 0.1, name

@@ -167,6 +167,7 @@ EACH = {
     "second_moment": {"norm_bound": 1.0},
     "moment_product": {"norm_bound": 1.0, "Q": np.eye(ROWS, K, dtype="f4")},
     "network_gradient": {"norm_bound": 1.0, "weights": np.zeros(ROWS + 2)},
+    "log_odds_counts": {"norm_bound": 1.0, "weights": np.ones(ROWS + 2)},
     "third_moment": {"norm_bound": 1.0, "covariance": np.eye(ROWS)},
     "whitened_third_moment": {"norm_bound": 1.0, "covariance": np.eye(K)},
     "word_pairs": {},

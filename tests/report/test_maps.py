@@ -33,11 +33,36 @@ def test_table_of_components():
     A = np.array([[3.0, 0.0], [4.0, -1.0]])
     maps = np.array([[0.0, 0.1], [2.0, 0.1], [2.0, 0.2], [2.0, -0.7], [0.0, 0.0]])
     x = np.arange(5.0)[:, None] * [4.0, 0.0, -1.0]
-    rows = group_maps.table(A, maps, x, np.array([np.nan, 0.91234]))
+    agreement = np.array([[0.9, 0.8, 0.95], [0.5, 0.3, 0.6]])
+    rows = group_maps.table(A, maps, x, np.array([np.nan, 0.91234]), agreement)
     # Voxels 1 to 3 share the peak: the middle one of them; the sign does not matter.
     assert rows == [
-        [1, "5", f"{25 / 26:.4f}", "8.0", "0.0", "-2.0", "n/a", "n/a"],
-        [2, "1", f"{1 / 26:.4f}", "12.0", "0.0", "-3.0", "0.912", "n/a"],
+        [
+            1,
+            "5",
+            f"{25 / 26:.4f}",
+            "8.0",
+            "0.0",
+            "-2.0",
+            "n/a",
+            "0.900",
+            "0.800",
+            "0.950",
+            "n/a",
+        ],
+        [
+            2,
+            "1",
+            f"{1 / 26:.4f}",
+            "12.0",
+            "0.0",
+            "-3.0",
+            "0.912",
+            "0.500",
+            "0.300",
+            "0.600",
+            "n/a",
+        ],
     ]
 
 

@@ -289,9 +289,11 @@ def test_the_page_states_the_promise(results, record, finished):
     assert ("weaker than it sounds" in words) == (finished.unit == "sample")
     # Everybody counts, or each volume: of so few people nothing can be told.
     table = open_table(results / "verdicts.tsv")
-    is_found = (table["verdict"] == "above noise").any()
     thumbnails = sum(table["verdict"] == "above noise")
-    assert text.count("<img") == 2 + 2 + 2 * thumbnails + N_COMPONENTS * is_found
+    drawn = sum(table["verdict"].isin(["above noise", *verdict.REPRODUCIBLE]))
+    is_found = drawn > 0
+    n_pictures = thumbnails + drawn + N_COMPONENTS * is_found
+    assert text.count("<img") == 2 + 2 + n_pictures
     # Told maps stand in the first paragraph, each with the way to its picture.
     strip = re.search(r'<p class="strip">(.*?)</p>', text)
     ways = re.findall(r'<a href="#(.*?)"><img', strip[1]) if strip else []

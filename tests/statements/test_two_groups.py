@@ -1,4 +1,6 @@
-"""Models of two groups are as accurate where one group is rare."""
+"""Models of two groups: accurate where one is rare, probabilities that are true."""
+
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,9 +11,19 @@ from capeneuro.config import load
 from capeneuro.data import files
 from capeneuro.data.rows import open_rows
 from evidence.truth.row_studies import draw
-from evidence.truth.two_groups import Table, with_share
+from evidence.truth.two_groups import (
+    NORMS,
+    Table,
+    best,
+    log_loss,
+    table,
+    trained,
+    with_share,
+)
+from sim.classes import two_classes
 from sim.rows import rows
 
+DATA = Path(__file__).parents[3] / "shared/data"
 SITES, EPSILON = ("a", "b", "c", "d"), 3.0
 
 
@@ -83,3 +95,32 @@ def test_a_rare_group_counts_behind_every_door(door, share, tmp_path):
     assert np.linalg.norm(w - true) < 0.08 * np.linalg.norm(true)
     if share == 0.34:
         assert np.mean((w @ own.X + start > 0) == own.y) > 0.715
+
+
+def spheres() -> Table:
+    return Table(*two_classes(50, 20_000, np.random.default_rng(0), 0.3))
+
+
+def phishing() -> Table:
+    if not DATA.exists():
+        pytest.skip(f"needs the tables in {DATA}")
+    people = table("phishing", DATA, np.random.default_rng(0))
+    return people._replace(X=people.X * 31**0.5)
+
+
+@pytest.mark.parametrize("made", [spheres, phishing])
+def test_probabilities_of_a_network_are_true_after_calibration_alone(made):
+    """Before it they are surer than is true: a slope of a third."""
+    everybody, n_new = made(), 3000
+    people = Table(*(a[..., n_new:] for a in everybody))
+    new = Table(*(a[..., :n_new] for a in everybody))
+    found = trained(people, NORMS[made.__name__], 4.0, seed=0)
+    after = found.log_odds(new.X)
+    raw = (after - found.intercept) / found.slope
+    (a, b), (_, slope) = best(raw, new.y), best(after, new.y)
+    assert b < 0.5 and 0.8 < slope < 1.25
+    assert log_loss(after, new.y) < log_loss(a + b * raw, new.y) + 0.02
+    assert log_loss(after, new.y) < log_loss(raw, new.y) - 0.1
+    assert abs(b - found.slope) < 3 * found.slope_error < 0.4 * b
+    right = [np.mean((x > 0) == new.y) for x in (raw, after)]
+    assert right[1] > right[0] - 0.01

@@ -11,6 +11,7 @@ from parties import SITES
 from parties import STUDY as KIND_STUDY
 from tiny_study import STUDY, command, edit, run_steps, write_image
 
+from capeneuro import linalg
 from capeneuro.config.errors import ConfigError
 from capeneuro.data import files
 from capeneuro.data.tables import open_table
@@ -166,6 +167,10 @@ def small_release(tmp_path_factory) -> Path:
         n_units=100,
         norm_bound=1.0,
         center=np.zeros(27),
+        moment=linalg.pack_symmetric(C),
+        positions=np.argwhere(np.ones((3, 3, 3))),
+        n_samples=100.0,
+        center_deviation=0.0,
         releases="[]",
         **kept,
     )

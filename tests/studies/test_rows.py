@@ -310,7 +310,7 @@ def test_nothing_of_persons_is_in_the_results(done):
     assert who[0] in page and "It stays at the site" in page
     said = {
         "regression": "row and target together",
-        "network": "Rows are not clipped",
+        "calibration": "Rows are not clipped",
         "patterns": "row over rows.norm_bound",
         "triples": "Longer rows than the bound",
     }

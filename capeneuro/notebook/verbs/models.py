@@ -16,6 +16,7 @@ from capeneuro.algorithms.forecast_rows import (
 )
 from capeneuro.algorithms.network import Network, Optimizer
 from capeneuro.algorithms.regression import CrossValidation, LinearModel, Task
+from capeneuro.config.network import CALIBRATION_SHARE
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.notebook.sites import Sites
 from capeneuro.notebook.verbs import planning
@@ -270,6 +271,7 @@ def train_network(
     optimizer: Optimizer = "adam",
     learning_rate: float | None = None,
     clip: float = 0.3,
+    first_weights: float = 1.0,
     share: float | None = None,
     progress: Progress = lambda rounds: rounds,
 ) -> Network:
@@ -282,7 +284,7 @@ def train_network(
         before are features.
     norm_bound
         Public constant, in the unit of the features: typical norm of a sample's.
-    n_hidden, n_rounds, optimizer, learning_rate, clip
+    n_hidden, n_rounds, optimizer, learning_rate, clip, first_weights
         See :func:`.network.network`.
     progress
         As in :func:`infomax`.
@@ -290,7 +292,8 @@ def train_network(
     Returns
     -------
     Network
-        Its ``probabilities`` and ``predict`` take features, (n_features, N).
+        Its ``probabilities``, which are calibrated, and ``predict`` take features,
+        (n_features, N). ``slope_interval`` is that of the calibration.
 
     Raises
     ------
@@ -303,7 +306,7 @@ def train_network(
 
     Guarantee
     ---------
-    One release of ``network_gradient`` a round.
+    One release of ``network_gradient`` a round, and one of ``log_odds_counts``.
 
     Examples
     --------
@@ -316,14 +319,16 @@ def train_network(
     """
     planning.check_option("optimizer", optimizer, Optimizer)
     share, D = sites.share(share), planning.n_features(sites) - 1
-    noise = planning.noise_deviation(sites, share / n_rounds)
+    rounds = (1 - CALIBRATION_SHARE) * share
+    noise = planning.noise_deviation(sites, rounds / n_rounds)
     planning.refuse_noise(
         sites, predict_network(noise, D, n_hidden, n_rounds, clip)[RATIO]
     )
-    mechanism = sites.mechanism(n_rounds, share)
-    return networks.network(
-        sites.federation(),
-        mechanism,
+    federation, first = sites.federation(), sites.mechanism(n_rounds, rounds)
+    last = sites.mechanism(1, CALIBRATION_SHARE * share)
+    network = networks.network(
+        federation,
+        first,
         D,
         norm_bound,
         n_hidden,
@@ -331,5 +336,7 @@ def train_network(
         optimizer,
         learning_rate,
         clip,
+        first_weights=first_weights,
         progress=progress,
     )
+    return networks.calibrated(network, federation, last)
