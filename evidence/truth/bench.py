@@ -17,6 +17,7 @@ if a command gives no rate. Results are kept in ``measured.tsv``, a line a row.
 """
 
 import argparse
+import csv
 import os
 import re
 import shlex
@@ -85,7 +86,8 @@ class Row(NamedTuple):
 
 def read_rows() -> list[Row]:
     """All rows, in the order of docs/statements.md."""
-    table = pd.read_csv(ROWS, sep="\t", dtype=str, keep_default_na=False)
+    about = {"dtype": str, "keep_default_na": False, "quoting": csv.QUOTE_NONE}
+    table = pd.read_csv(ROWS, sep="\t", **about)
     return [Row(**line) for line in table.to_dict("records")]
 
 

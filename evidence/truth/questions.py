@@ -22,6 +22,7 @@ from joblib import Parallel, delayed
 from capeneuro.algorithms import questions
 from capeneuro.algorithms.contrasts import ReleasedMoments
 from capeneuro.algorithms.questions import LinearAnswer, Question
+from capeneuro.algorithms.site_effects import random_sites
 from capeneuro.data import files
 from capeneuro.federation.mechanism import Release
 from capeneuro.privacy import accounting
@@ -34,7 +35,8 @@ from sim.contrasts import correlations
 OUT = Path(__file__).with_suffix(".tsv")
 PEOPLE, EPSILONS = (500, 5000), (1.0, 4.0)
 N_QUESTIONS, N_COVARIATES = 500, 3
-HEADER = "people epsilon sites single simultaneous false_alarms power power_pooled"
+HEADER = "people epsilon sites single simultaneous false_alarms power power_pooled "
+HEADER += "spread"
 
 
 class Scores(NamedTuple):
@@ -50,6 +52,8 @@ class Scores(NamedTuple):
     """Share of true effects of the group that were found, for all outcomes."""
     power_pooled: float
     """The same of least squares of all people."""
+    spread: float
+    """Share of intervals of how far sites differ that hold it; NaN: no constants."""
 
 
 def moments_of(
@@ -99,7 +103,12 @@ def of_set(cell: Cell, epsilon: float, seed: int) -> Scores:
     ]
     null, _, _ = moments_of(cell._replace(effect="none"), epsilon, seed, 0.0)
     joint = answered(null, np.eye(N_COVARIATES), True).together
-    return Scores(single, at_once, float(np.mean(joint < 0.05)), *map(float, powers))
+    spread = np.nan
+    if cell.constants:
+        low, high = random_sites(noisy).deviations[:, 1:].T
+        spread = float(np.mean((low <= cell.apart) & (cell.apart <= high)))
+    alarm = float(np.mean(joint < 0.05))
+    return Scores(single, at_once, alarm, *map(float, powers), spread)
 
 
 def main() -> None:
@@ -117,11 +126,12 @@ def main() -> None:
                 sites = "constants" if constants else "means"
                 lines.append([f"{M}", f"{epsilon:g}", sites, *means])
                 print(*lines[-1], flush=True)
-    single, at_once, alarm, *_ = np.array([line[3:] for line in lines], float).T
+    single, at_once, alarm, *_, spread = np.array([line[3:] for line in lines], float).T
     n = options.draws * len(lines)
     rates.say("asked-effect/simulated", single.mean(), n)
     rates.say("all-asked-effects/simulated", at_once.mean(), n)
     rates.say("asked-test/simulated", alarm.mean(), n)
+    rates.say("site-spread/simulated", np.nanmean(spread), n // 2)
     files.write_table(OUT, HEADER.split(), lines)
 
 
