@@ -174,7 +174,7 @@ def infomax(
         start=start,
         progress=progress,
     )
-    return planning.said(with_evidence(unmixing, subspace, start), sites.arm)
+    return planning.with_verdict(with_evidence(unmixing, subspace, start), sites.arm)
 
 
 def spatial_components(
@@ -209,7 +209,7 @@ def spatial_components(
     """
     unmixing = ica.spatial_components(subspace, n_rounds, tol)
     arm = "cape" if subspace.noise_deviation else "non-private"
-    return planning.said(with_evidence(unmixing, subspace), arm)
+    return planning.with_verdict(with_evidence(unmixing, subspace), arm)
 
 
 def canonical_directions(
