@@ -120,6 +120,8 @@ def excess(
     V, tau = subspace.eigenvectors, subspace.noise_deviation
     every = thinned(len(V))
     Y, V = linalg.unpack_symmetric(subspace.moment)[every, every], V[every]
+    if np.trace(Y) <= tau * len(Y) ** 0.5:  # noise alone may be all of it
+        return np.zeros(loadings.shape[1])
     values, vectors = np.linalg.eigh(nearest_moment(Y, tau, distances))
     root = vectors * np.sqrt(np.maximum(values, 0.0))
     gram, A = V.T @ V, V @ loadings
