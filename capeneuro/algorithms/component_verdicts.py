@@ -58,7 +58,7 @@ HALF = 0.5
 def with_evidence(
     unmixing: Unmixing, subspace: Subspace, start: Start = "varimax"
 ) -> Unmixing:
-    """Add what the verdicts of components rest on; post-processing.
+    """Estimate agreement, excess and structure of each map; post-processing.
 
     Parameters
     ----------

@@ -77,8 +77,8 @@ def nearest_moment(Y: np.ndarray, tau: float, distances: Distances) -> np.ndarra
     """
     diagonal = np.diag(Y)
     mean, spread = diagonal.mean(), diagonal.var()
-    kept = max(1 - tau**2 / spread, 0.0) if spread > 0 else 0.0
-    variances = mean + kept * (diagonal - mean)
+    weight = max(1 - tau**2 / spread, 0.0) if spread > 0 else 0.0
+    variances = mean + weight * (diagonal - mean)
     s = np.sqrt(np.maximum(variances, max(LEAST * mean, linalg.TINY)))
     scaled = scipy.spatial.distance.squareform(Y / s[:, None] / s, checks=False)
     counts = np.bincount(distances.bins, minlength=N_BINS + 1)
@@ -95,7 +95,7 @@ def excess(
     loadings: np.ndarray,
     distances: Distances,
 ) -> np.ndarray:
-    """Energy of maps over that of smooth noise, as a multiple of what chance gives.
+    """Energy of maps over that of smooth noise, in units of its largest by chance.
 
     Parameters
     ----------
@@ -120,6 +120,8 @@ def excess(
     V, tau = subspace.eigenvectors, subspace.noise_deviation
     every = thinned(len(V))
     Y, V = linalg.unpack_symmetric(subspace.moment)[every, every], V[every]
+    if np.trace(Y) <= tau * len(Y) ** 0.5:  # noise alone may be all of it
+        return np.zeros(loadings.shape[1])
     values, vectors = np.linalg.eigh(nearest_moment(Y, tau, distances))
     root = vectors * np.sqrt(np.maximum(values, 0.0))
     gram, A = V.T @ V, V @ loadings
@@ -135,15 +137,15 @@ def _by_chance(
     root: np.ndarray, K: int, distances: Distances, n_samples: float
 ) -> np.ndarray:
     """Largest ratio of energy to that of the nearest smooth noise, draw by draw."""
-    rng, found = np.random.default_rng(0), []
+    rng, ratios = np.random.default_rng(0), []
     for _ in range(N_DRAWS):
         Y = _wishart(root, n_samples, rng)
         values, V = linalg.top_eigenpairs(Y, K)
         # Negative eigenvalues of bins are far from the first directions.
-        own, turn = np.linalg.eigh(V.T @ nearest_moment(Y, 0.0, distances) @ V)
-        half = turn / np.sqrt(np.maximum(own, ROUNDING * own[-1]))
-        found.append(np.linalg.eigvalsh(half.T @ (values[:, None] * half))[-1])
-    return np.array(found)
+        smooth, turn = np.linalg.eigh(V.T @ nearest_moment(Y, 0.0, distances) @ V)
+        half = turn / np.sqrt(np.maximum(smooth, ROUNDING * smooth[-1]))
+        ratios.append(np.linalg.eigvalsh(half.T @ (values[:, None] * half))[-1])
+    return np.array(ratios)
 
 
 def _wishart(

@@ -88,8 +88,8 @@ class Verdicts:
     @property
     def is_drawn(self) -> np.ndarray:
         """Which results are shown: found, reproducible, public or exact ones, (n,)."""
-        drawn = (ABOVE, *REPRODUCIBLE, NOT_TESTED)
-        return np.isin(self.labels, drawn) | self.from_prior
+        words = (ABOVE, *REPRODUCIBLE, NOT_TESTED)
+        return np.isin(self.labels, words) | self.from_prior
 
     @property
     def exceeds_noise(self) -> np.ndarray:

@@ -394,11 +394,11 @@ def log_odds_counts(
     total = np.zeros(2 * n_bins)
     for i, j in pairwise(_network_cuts(block)):
         for first in range(i, j, NETWORK_BLOCK):
-            own = slice(first, min(first + NETWORK_BLOCK, j))
-            a = forward(scaled(X[:-1, own], norm_bound), W, v).hidden
+            columns = slice(first, min(first + NETWORK_BLOCK, j))
+            a = forward(scaled(X[:-1, columns], norm_bound), W, v).hidden
             cells = np.searchsorted(LOG_ODDS_EDGES, v @ a, side="right")
-            cells += n_bins * (X[-1, own] > 0.5)
-            total += np.bincount(cells, shares[own], 2 * n_bins)
+            cells += n_bins * (X[-1, columns] > 0.5)
+            total += np.bincount(cells, shares[columns], 2 * n_bins)
     # Privacy: a contribution of norm 1 is as large as the clip lets it be.
     return total * clip_factors(np.ones(1), clip)
 

@@ -149,6 +149,7 @@ def infomax(
     >>> sites = cn.federate({"north": scans[:1000], "south": scans[1000:]}, promise)
     >>> V = cn.principal_subspace(sites, 2, norm_bound=3, share=0.5)
     >>> U = cn.infomax(sites, V, n_rounds=5)
+    0 of 2 components are told: without positions of the features nothing ...
     >>> U.mixing.shape, sites.unplanned_share  # (features, components)
     ((4, 2), 0.0)
     """
@@ -174,7 +175,7 @@ def infomax(
         start=start,
         progress=progress,
     )
-    return planning.said(with_evidence(unmixing, subspace, start), sites.arm)
+    return planning.with_verdict(with_evidence(unmixing, subspace, start), sites.arm)
 
 
 def spatial_components(
@@ -205,11 +206,11 @@ def spatial_components(
     >>> scans[:, :2] *= 3
     >>> sites = cn.federate({"north": scans[:300], "south": scans[300:]}, promise)
     >>> U = cn.spatial_components(cn.principal_subspace(sites, 2, norm_bound=7))
-    0 of 2 components are told: ...
+    0 of 2 components are told: without positions of the features nothing ...
     """
     unmixing = ica.spatial_components(subspace, n_rounds, tol)
     arm = "cape" if subspace.noise_deviation else "non-private"
-    return planning.said(with_evidence(unmixing, subspace), arm)
+    return planning.with_verdict(with_evidence(unmixing, subspace), arm)
 
 
 def canonical_directions(

@@ -15,7 +15,7 @@ from capeneuro.report import sentences
 Progress = Callable[[range], range]
 
 
-def said(result: Any, arm: str) -> Any:
+def with_verdict(result: Any, arm: str) -> Any:
     """Print the verdict of a result in one sentence, and return the result."""
     line = sentences.found_line(arm, verdicts(result))
     print(line[0].upper() + line[1:] + ".")
