@@ -120,9 +120,12 @@ class TensorComponents:
     errors
         Error of each center by the noise of both releases, shape (K,): the length that
         nine in ten stay below, in the unit of ``components`` [:func:`_center_noise`].
+    weight_error
+        Logarithm of the sum of weights, which is 0 of a mixture, less its noise.
     mean_error
         Distance of the released mean from the mean of the found mixture, as a share of
-        the root mean square of its centers; NaN if no mean was released.
+        the root mean square of its centers, less its noise; NaN if no mean was
+        released.
     spread
         Variance of people in the direction that K centers cannot have, over that in
         their last one [:func:`_spread`]; of topics from the spectrum beyond K, where it
@@ -146,6 +149,7 @@ class TensorComponents:
     noise_deviations: np.ndarray
     n_units: int
     errors: np.ndarray
+    weight_error: float
     mean_error: float
     spread: float
     departure: float
@@ -283,12 +287,12 @@ def mixture_components(
     ---------
     One release each of ``second_moment``, of a third moment and of ``mean``.
     """
-    first, second, *rest = mechanisms
+    first, second, *of_mean = mechanisms
     common, clip = {"norm_bound": float(norm_bound)}, first.clip(clip)
     pairs = first.answer(federation, "second_moment", common | {"clip": clip})
-    given = None if variance is None else variance / norm_bound**2
+    scaled = None if variance is None else variance / norm_bound**2
     C = linalg.unpack_symmetric(pairs.value)
-    white = whitening(C, n_components, pairs.deviation, given)
+    white = whitening(C, n_components, pairs.deviation, scaled)
     D, s, P = len(white.vectors), white.variance, white.P.astype(np.float64)
     S = s * P.T @ P
     features = {
@@ -316,10 +320,12 @@ def mixture_components(
     clips = Clips(clip, bound if projected else features["clip"], projected)
     against = departure(white, T, triples, clips)
     A, w = parts.components, parts.weights
-    errors, noise = _center_noise(white, pairs, triples, projected, A, given, **options)
+    errors, weight_noise, noise = _center_noise(
+        white, pairs, triples, projected, A, scaled, **options
+    )
     mean_error = spread = np.nan
-    if rest:
-        mean = released_center(federation, rest[0], norm_bound, clip**0.5)
+    if of_mean:
+        mean = released_center(federation, of_mean[0], norm_bound, clip**0.5)
         noise += D * mean.deviation**2
         mean_error = _mean_error(w, A, mean.value, noise)
         spread = _spread(white, mean.value)
@@ -332,6 +338,7 @@ def mixture_components(
         noise_deviations=np.array([pairs.deviation, triples.deviation]),
         n_units=triples.n_units,
         errors=errors * norm_bound,
+        weight_error=_less(_log_sum(w), weight_noise),
         mean_error=mean_error,
         spread=spread,
         departure=against[0],
@@ -382,11 +389,13 @@ def topic_components(
     T = whitened(white, triples.value, projected)
     parts = from_whitened(white, T, **options)
     A, w, K = parts.components, parts.weights, n_components
-    errors, noise = _center_noise(white, pairs, triples, projected, A)
+    errors, weight_noise, noise = _center_noise(
+        white, pairs, triples, projected, A, **options
+    )
     # Shares add up to 1, so the pairs' sums are the mean; noise adds up in them, too.
     noise += pairs.deviation**2 * len(A) * (len(A) + 1) / 2
     level = _one_topic(white, pairs.n_units)
-    rest = white.spectrum[K:].max(initial=0.0)
+    beyond = white.spectrum[K:].max(initial=0.0)
     return TensorComponents(
         weights=w,
         components=_as_shares(A),
@@ -396,15 +405,16 @@ def topic_components(
         noise_deviations=np.array([pairs.deviation, triples.deviation]),
         n_units=triples.n_units,
         errors=errors,
+        weight_error=_less(_log_sum(w), weight_noise),
         mean_error=_mean_error(w, A, M2.sum(axis=0), noise),
-        spread=float(rest / white.values[-1]) if rest > level else 0.0,
+        spread=float(beyond / white.values[-1]) if beyond > level else 0.0,
         departure=float(white.spectrum[1]) if K > 1 else np.nan,
         null_departure=level if K > 1 else np.nan,
     )
 
 
 def _as_shares(A: np.ndarray) -> np.ndarray:
-    """Shares of words: what is negative is set to 0, the rest divided by its sum."""
+    """Shares of words: negative ones set to 0, then divided by their sum."""
     A = np.maximum(A, 0)
     A[:, A.sum(axis=0) == 0] = 1.0
     return A / A.sum(axis=0)
@@ -454,8 +464,8 @@ def _center_noise(
     A: np.ndarray,
     variance: float | None = 0.0,
     **options: int,
-) -> tuple[np.ndarray, float]:
-    """Error of each center, and of the mixture's mean, by noise; post-processing.
+) -> tuple[np.ndarray, float, float]:
+    """Error of each center, of weights and of the mean, by noise; post-processing.
 
     Noises E and e are drawn by the law of those of pairs and triples, and the releases
     are decomposed again with both added, and with both subtracted. The noises of these
@@ -475,19 +485,19 @@ def _center_noise(
 
     Returns
     -------
-    tuple of numpy.ndarray and float
+    tuple of numpy.ndarray, float and float
         Length that nine in ten errors of each center stay below, (K,), and the mean
-        square of those of the mean.
+        squares of those of the logarithm of the sum of weights and of the mean.
     """
     K, tau, rng = A.shape[1], np.sqrt(2) * pairs.deviation, np.random.default_rng(0)
     if not tau:
-        return np.zeros(K), 0.0
+        return np.zeros(K), 0.0, 0.0
     back = np.linalg.pinv(white.P.astype(np.float64)) if projected else np.eye(len(A))
-    errors, squares = [], []
+    errors, differences = [], []
     for _ in range(N_HALVES):
         E = pairs.deviation * rng.standard_normal(pairs.value.size)
         e = triples.deviation * rng.standard_normal(triples.value.size)
-        centers, means = [], []
+        centers, sums = [], []
         for sign in (1, -1):
             C = linalg.unpack_symmetric(pairs.value + sign * E)
             half = whitening(C, K, tau, variance)
@@ -496,10 +506,22 @@ def _center_noise(
             parts = from_whitened(half, T, **options)
             order = metrics.nearest(A, parts.components)[1]
             centers.append(parts.components[:, order])
-            means.append(parts.components @ parts.weights)
+            mean = parts.components @ parts.weights
+            sums.append([_log_sum(parts.weights), *mean])
         errors.append(np.linalg.norm(centers[0] - centers[1], axis=0) / 2)
-        squares.append(np.sum((means[0] - means[1]) ** 2) / 4)
-    return np.quantile(errors, QUANTILE, axis=0), float(np.mean(squares))
+        differences.append(np.subtract(*sums) / 2)
+    of_weights, *of_mean = np.mean(np.square(differences), axis=0)
+    return np.quantile(errors, QUANTILE, axis=0), of_weights, sum(of_mean)
+
+
+def _log_sum(weights: np.ndarray) -> float:
+    """Logarithm of the sum of weights, of which noise may leave nothing."""
+    return float(np.log(max(weights.sum(), linalg.TINY)))
+
+
+def _less(value: float, noise: float) -> float:
+    """Size of a value less the mean square of its noise."""
+    return float(np.sqrt(max(value**2 - noise, 0.0)))
 
 
 def _mean_error(w: np.ndarray, A: np.ndarray, mean: np.ndarray, noise: float) -> float:
@@ -507,9 +529,8 @@ def _mean_error(w: np.ndarray, A: np.ndarray, mean: np.ndarray, noise: float) ->
 
     ``noise``: mean square of its noise, which is subtracted from the squared distance.
     """
-    squared = np.sum((A @ w - mean) ** 2) - noise
-    size = w @ np.sum(A**2, axis=0)
-    return float(np.sqrt(max(squared, 0.0) / max(size, linalg.TINY)))
+    size = np.sqrt(w @ np.sum(A**2, axis=0))
+    return _less(np.linalg.norm(A @ w - mean), noise) / max(size, linalg.TINY)
 
 
 def _spread(white: Whitening, mean: np.ndarray) -> float:

@@ -86,10 +86,10 @@ class TensorConfig(RowStudy):
         share = self.tensors.pair_share
         if self.counts_words:
             return {"pairs": share, "triples": 1 - share}
-        left = 1 - MEAN_SHARE
+        moments = 1 - MEAN_SHARE
         return {
-            "pairs": left * share,
-            "triples": left * (1 - share),
+            "pairs": moments * share,
+            "triples": moments * (1 - share),
             "mean": MEAN_SHARE,
         }
 

@@ -44,7 +44,7 @@ def three() -> tensors.TensorComponents:
 @pytest.mark.parametrize(
     ("planted", "why"),
     [
-        ({"weights": np.full(3, 0.5)}, "add up to 1.50 instead of 1"),
+        ({"weights": np.full(3, 0.5), "weight_error": 0.4}, "add up to 1.50"),
         ({"mean_error": 0.2}, "mean is off by 0.20"),
         ({"mean_error": np.nan}, "no mean was released"),
         ({"spread": 0.5}, "also vary where"),
