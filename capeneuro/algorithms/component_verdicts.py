@@ -128,6 +128,8 @@ def _maps_of_halves(unmixing: Unmixing, subspace: Subspace, start: Start):
 def of_components(unmixing: Unmixing) -> Verdicts:
     """Verdicts of independent components, by the evidence that they carry.
 
+    Row: component-told, component-apart
+
     Returns
     -------
     Verdicts
@@ -167,6 +169,8 @@ def of_components(unmixing: Unmixing) -> Verdicts:
 
 def without_mixed(verdicts: Verdicts, unmixing: Unmixing, is_loud: bool) -> Verdicts:
     """Withdraw verdicts of components that noisy rounds could not separate.
+
+    Row: component-told
 
     All of them where the noise of the rounds exceeds the tolerable level.
     """

@@ -62,6 +62,8 @@ class Distribution:
     def quantiles(self, q: float) -> np.ndarray:
         """Quantile q of each feature, with the ends of its 95% interval, (D, 3).
 
+        Row: quantile
+
         Between edges people are taken to be spread evenly. Who is beyond the public
         bounds counts as at them: an interval that reaches a bound may go on beyond.
         """

@@ -216,6 +216,8 @@ def predict_regression(
 ) -> dict[str, float]:
     """Predict the noise of a regression's coefficients, by heading.
 
+    Row: forecast-regression
+
     Parameters
     ----------
     noise

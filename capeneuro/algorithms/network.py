@@ -121,6 +121,8 @@ class Network:
     def probabilities(self, X: np.ndarray) -> np.ndarray:
         """Calibrated probability of class 1 of each sample, (N,).
 
+        Row: probability
+
         Parameters
         ----------
         X

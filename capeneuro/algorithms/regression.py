@@ -580,6 +580,8 @@ def cross_validation(
 ) -> CrossValidation:
     """Cross-validate on a released second moment of folds; post-processing.
 
+    Row: cross-validated-r2
+
     The noise of the fold that a model is judged on is independent of that of the folds
     which it was chosen on, so no noise is split, and mean squared errors are unbiased.
     Whether the share is estimable is not decided: any fold that could say so is judged

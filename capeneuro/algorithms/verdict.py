@@ -104,6 +104,8 @@ class Verdicts:
     def titles(self, names: Sequence[str]) -> list[str]:
         """Names of results, with their verdict where they are not above the noise.
 
+        Row: component-told, pattern-told, pair-told, mixture-told
+
         Of maps around a prior those that are above it are ``changed``.
         """
         above = ", changed" if self.from_prior else ""
@@ -114,7 +116,11 @@ class Verdicts:
 
     @property
     def sentence(self) -> str:
-        """How many results stand above the noise, as a sentence."""
+        """How many results stand above the noise, as a sentence.
+
+        Row: component-told, pattern-told, pair-told, mixture-told,
+        regression-told, effect-told
+        """
         n, n_above = len(self.labels), int(self.exceeds_noise.sum())
         if self.from_prior:
             return (

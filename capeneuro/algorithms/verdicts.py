@@ -43,6 +43,10 @@ CLEAR, WEIGHT_ERROR, MEAN_ERROR, SPREAD = 4.0, float(np.log(1.25)), 0.15, 0.25
 def _by_share(
     names: Sequence[str], share: np.ndarray, part: str, noun: str
 ) -> Verdicts:
+    """Verdicts by the share of each result that is of the data.
+
+    Row: pattern-told, mixture-told
+    """
     labels = np.select([share >= HALF, share >= LITTLE], [ABOVE, UNTOLD], NOT_ABOVE)
     measure = f"share of the {part} that is of the data and not of the noise"
     levels = np.full(len(share), HALF)
@@ -54,6 +58,8 @@ def of_changes(
     prior: Prior, posterior: Posterior, P: np.ndarray, n_people: int = 0
 ) -> Verdicts:
     """Verdicts of components around a prior: whether private data change their maps.
+
+    Row: change
 
     The released deviation E moves a map p by ``E p``, here over the root of the public
     energies, and with each coordinate of E weighted by what public sites differ by over
@@ -98,6 +104,8 @@ def of_changes(
 def of_pairs(directions: CanonicalDirections) -> Verdicts:
     """Verdicts of pairs of variates, by their intervals and the level of chance.
 
+    Row: pair-told, chance-level
+
     Correlations where they were found stand beside the level: that of the largest, in
     studies whose views have nothing in common, for noise of privacy and of sampling. A
     pair that exceeds it cannot be told all the same where its interval, which is from
@@ -121,6 +129,8 @@ def of_pairs(directions: CanonicalDirections) -> Verdicts:
 
 def of_groups(components: TensorComponents) -> Verdicts:
     """Verdicts of the components of a mixture, or of topics.
+
+    Row: mixture-told, topic-told
 
     A center is told where the noise of the releases moves it by at most a quarter of
     the distance to the nearest other center. None is told where people of one group
@@ -164,6 +174,8 @@ def not_mixed(components: TensorComponents) -> list[str]:
 def of_patterns(patterns: Patterns) -> Verdicts:
     """Verdicts of patterns: the data's share of each, as in :func:`of_components`.
 
+    Row: pattern-told, pattern-right
+
     Of patterns that were turned until they are independent those cannot be told that
     lie where their subspace is like one drawn at random.
     """
@@ -186,6 +198,8 @@ def of_patterns(patterns: Patterns) -> Verdicts:
 def of_coefficients(model: LinearModel, names: Sequence[str]) -> Verdicts:
     """Verdicts of a regression: of all features together, then of each coefficient.
 
+    Row: regression-told
+
     Correlated features may predict the target together where none has an effect that
     is distinct from the others'. Half of the level is that of the whole model, half
     that of the largest of D coefficients over its error [Bonferroni].
@@ -207,6 +221,8 @@ def of_contrasts(
     contrasts: Contrasts, is_tested: Sequence[bool], names: Sequence[Sequence[str]]
 ) -> Verdicts:
     """Verdicts of effects: each over its error, beside the largest of all [Bonferroni].
+
+    Row: effect-told
 
     Parameters
     ----------
@@ -234,6 +250,8 @@ def of_contrasts(
 def of_answers(alone: np.ndarray, of_all: np.ndarray) -> np.ndarray:
     """Words for answers to questions by their intervals, shape (...).
 
+    Row: asked-effect, all-asked-effects, correlation, all-correlations
+
     Parameters
     ----------
     alone
@@ -251,6 +269,8 @@ def of_network(
     network: Network, names: Sequence[str], noise_deviations: Sequence[float], **options
 ) -> Verdicts:
     """Verdicts of a network's features: importance beside that of training on noise.
+
+    Row: feature-told
 
     Parameters
     ----------

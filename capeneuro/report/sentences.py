@@ -62,14 +62,20 @@ CHANGES = (
 
 
 def as_tested(study: StudyConfig, judged: Verdicts) -> Verdicts:
-    """Verdicts about the noise of privacy alone: none in a run that added none."""
+    """Verdicts about the noise of privacy alone: none in a run that added none.
+
+    Row: none, withdraws what a run without noise cannot state
+    """
     if study.arm != "non-private":
         return judged
     return replace(judged, labels=(verdict.NOT_TESTED,) * len(judged.labels))
 
 
 def agreements(judged: Verdicts) -> list[str]:
-    """Agreement of each map with the map without noise, with its 80% range."""
+    """Agreement of each map with the map without noise, with its 80% range.
+
+    Row: agreement
+    """
     if not judged.is_of_maps or judged.intervals is None:
         return ["n/a"] * len(judged.names)
     return [
@@ -86,7 +92,11 @@ def titles(judged: Verdicts, names: Sequence[str]) -> Sequence[str]:
 
 
 def found_line(arm: str, judged: Verdicts) -> str:
-    """The outcome of a study in one sentence."""
+    """The outcome of a study in one sentence.
+
+    Row: component-told, pattern-told, pair-told, mixture-told, topic-told,
+    regression-told, effect-told, feature-told
+    """
     if arm != "non-private":
         return judged.sentence
     if verdict.NOT_TESTED in judged.labels:
@@ -105,6 +115,8 @@ def found_line(arm: str, judged: Verdicts) -> str:
 
 def parties(study: StudyConfig) -> dict[str, str]:
     """Classes of parties of a study in words, by name.
+
+    Row: none, names classes of parties
 
     The names are those of :func:`.privacy.parties.views`.
     """
@@ -149,7 +161,10 @@ IN_BASIS = {
 
 
 def features(config: StudyConfig) -> str:
-    """Description of a person's features, in a study of rows or of two views."""
+    """Description of a person's features, in a study of rows or of two views.
+
+    Row: none, describes a setting
+    """
     space, reduced, places = config.space, "", ""
     if space is not None:
         reduced, places = IN_BASIS[space.basis]
@@ -188,7 +203,10 @@ def features(config: StudyConfig) -> str:
 
 
 def order_line(config: ComponentsConfig, subspace: Subspace) -> str:
-    """Estimates of the model order from a released spectrum, as one line."""
+    """Estimates of the model order from a released spectrum, as one line.
+
+    Row: eigenvalues-above-noise
+    """
     order = _order(subspace)
     beside = "" if subspace.noise_deviation else " of the run without noise"
     line = f"order{beside}: threshold {order.above_edge}, MDL {order.shortest}; "
@@ -201,7 +219,10 @@ def order_line(config: ComponentsConfig, subspace: Subspace) -> str:
 
 
 def shares_line(config: ComponentsConfig, subspace: Subspace) -> str:
-    """Shares of signal in the directions of power iteration, as one line."""
+    """Shares of signal in the directions of power iteration, as one line.
+
+    Row: signal-share
+    """
     shares = shrinkage.signal_shares(
         subspace.eigenvalues,
         subspace.noise_deviation,
@@ -215,7 +236,10 @@ def shares_line(config: ComponentsConfig, subspace: Subspace) -> str:
 
 
 def order_in_words(config: ComponentsConfig, subspace: Subspace) -> tuple[float, str]:
-    """Edge of the noise in the released spectrum, and the model order in a sentence."""
+    """Edge of the noise in the released spectrum, and the model order in a sentence.
+
+    Row: eigenvalues-above-noise, captured-energy
+    """
     order, K = _order(subspace), config.n_components
     title, reference = "Spectrum of the released second moment", "noise alone"
     if not subspace.noise_deviation:
@@ -241,7 +265,10 @@ def order_in_words(config: ComponentsConfig, subspace: Subspace) -> tuple[float,
 
 
 def forecast_of_maps(trial: Trial) -> str:
-    """Forecast of the mean correlation of maps with those without noise."""
+    """Forecast of the mean correlation of maps with those without noise.
+
+    Row: forecast-agreement
+    """
     r, low, high = trial.forecast
     return (
         "the maps are forecast to correlate with the maps without noise at "
@@ -250,7 +277,10 @@ def forecast_of_maps(trial: Trial) -> str:
 
 
 def prior_choice(trial: Trial | None) -> str:
-    """Whether the prior is used, and why, in one line."""
+    """Whether the prior is used, and why, in one line.
+
+    Row: prior-choice
+    """
     if trial is None:
         return (
             "the prior is used as the study file says; whether it improves the maps "
@@ -268,7 +298,10 @@ def prior_choice(trial: Trial | None) -> str:
 
 
 def _captured(subspace: Subspace) -> str:
-    """The share of the energy along the directions, in a sentence."""
+    """The share of the energy along the directions, in a sentence.
+
+    Row: captured-energy
+    """
     least = subspace.captured[1]
     if np.isnan(least):
         return "The share of the energy along its directions cannot be estimated."
@@ -281,7 +314,10 @@ def _captured(subspace: Subspace) -> str:
 
 
 def ica_lines(unmixing: Unmixing) -> list[str]:
-    """Separability and stability of components, one line each."""
+    """Separability and stability of components, one line each.
+
+    Row: component-apart
+    """
     lines = []
     if pairs := inseparable(unmixing):
         named = ", ".join(f"{i + 1} and {j + 1}" for i, j in pairs[:5])
@@ -303,7 +339,10 @@ def ica_lines(unmixing: Unmixing) -> list[str]:
 
 
 def ending(trace: np.ndarray, noise: list[float]) -> str:
-    """Whether more rounds would have helped, from the released gradient."""
+    """Whether more rounds would have helped, from the released gradient.
+
+    Row: none, compares two released numbers
+    """
     last, alone = float(np.median(trace[-3:])), float(np.median(noise[-3:]))
     start = f"the gradient of the last rounds ({last:.2g}) is "
     if last <= 1.5 * alone:
@@ -318,7 +357,10 @@ def ending(trace: np.ndarray, noise: list[float]) -> str:
 
 
 def correlation_lines(directions: CanonicalDirections) -> list[str]:
-    """Statements on canonical correlations, one line each."""
+    """Statements on canonical correlations, one line each.
+
+    Row: pair-told, chance-level, pair-correlation
+    """
     pairs, (p, q) = verdicts.of_pairs(directions), directions.n_directions
     lines = [
         f"{pairs.exceeds_noise.sum()} of {len(pairs.labels)} pairs are above noise: if "
@@ -359,7 +401,10 @@ def correlation_lines(directions: CanonicalDirections) -> list[str]:
 
 
 def _loose_bounds(directions: CanonicalDirections) -> list[str]:
-    """Norm bounds far above people's norms, by the traces of released moments."""
+    """Norm bounds far above people's norms, by the traces of released moments.
+
+    Row: none, rounds a released number
+    """
     spectra = {"fmri": directions.x_spectrum, "eeg": directions.y_spectrum}
     # Views were divided by sqrt(2), too.
     sizes = {view: max(2 * float(v.sum()), 0) ** 0.5 for view, v in spectra.items()}
@@ -372,7 +417,10 @@ def _loose_bounds(directions: CanonicalDirections) -> list[str]:
 
 
 def loose_bound(subspace: Subspace) -> list[str]:
-    """A note on a norm bound far above people's norms, by a released second moment."""
+    """A note on a norm bound far above people's norms, by a released second moment.
+
+    Row: none, rounds a released number
+    """
     tau, D = subspace.noise_deviation, len(subspace.spectrum)
     square = max(float(subspace.spectrum.sum()), 0.0)  # mean of norms, over the bound
     # The trace has the noise of D numbers.
@@ -386,7 +434,10 @@ def loose_bound(subspace: Subspace) -> list[str]:
 
 
 def bound_in_words(medians: list[float], bound: float) -> str:
-    """The usual norm at a site beside the public bound; for the site alone."""
+    """The usual norm at a site beside the public bound; for the site alone.
+
+    Row: none, a site's own number
+    """
     usual = float(np.median(medians))
     text = f"The usual norm is {usual:.3g}, {100 * usual / bound:.0f}% of the bound. "
     if usual < HALF * bound:
@@ -430,7 +481,10 @@ def _order(subspace: Subspace) -> _OrderEstimate:
 
 
 def network_lines(network: Network) -> list[str]:
-    """Convergence of a network and its calibration, a line each."""
+    """Convergence of a network and its calibration, a line each.
+
+    Row: probability, calibration-slope
+    """
     first, last = network.trace[[0, -1]] if len(network.trace) else (np.nan, np.nan)
     low, high = network.slope_interval
     return [
@@ -451,7 +505,10 @@ def mixture_line(study: TensorConfig, components: TensorComponents) -> str:
 
 
 def tensor_lines(components: TensorComponents) -> list[str]:
-    """Shares of people by component, and warnings, one line each."""
+    """Shares of people by component, and warnings, one line each.
+
+    Row: mixture-told, topic-told
+    """
     w, spectrum = components.weights, components.spectrum
     K, edge = len(w), shrinkage.edge(components.noise_deviations[0], len(spectrum))
     above = int((spectrum[:K] > edge).sum())
@@ -474,7 +531,10 @@ def tensor_lines(components: TensorComponents) -> list[str]:
 
 
 def pattern_lines(patterns: Patterns) -> list[str]:
-    """Patterns above the noise and their share of variance, one line each."""
+    """Patterns above the noise and their share of variance, one line each.
+
+    Row: pattern-told, pattern-variance
+    """
     K, spectrum = len(patterns.shares), patterns.spectrum
     edge = shrinkage.edge(patterns.noise_deviation, len(spectrum))
     above = int((spectrum[:K] > edge).sum())
@@ -496,7 +556,10 @@ def pattern_lines(patterns: Patterns) -> list[str]:
 
 
 def _clipped_people(result: Contrasts) -> str:
-    """Describe the clipped people: a few, or at a low mean weight many of them."""
+    """Describe the clipped people: a few, or at a low mean weight many of them.
+
+    Row: clip-weight
+    """
     if result.clip_weight >= SOME:
         return "people with unusual outcomes are clipped"
     return "many or all people's outcomes are clipped: noise falls with the clip"
@@ -505,7 +568,10 @@ def _clipped_people(result: Contrasts) -> str:
 def _as_counted(
     result: CanonicalDirections | Contrasts | LinearModel | Patterns,
 ) -> str:
-    """How much people count, with its interval: noise alone may leave it below 1."""
+    """How much people count, with its interval: noise alone may leave it below 1.
+
+    Row: clip-weight
+    """
     weight, error = result.clip_weight, 1.96 * result.clip_weight_error
     low, high = max(weight - error, 0), min(weight + error, 1)
     text = f"people count {weight:.2f} on average"
@@ -515,12 +581,18 @@ def _as_counted(
 
 
 def _percent(share: float) -> str:
-    """A share in percent; far below 0 the model predicts worse than the mean."""
+    """A share in percent; far below 0 the model predicts worse than the mean.
+
+    Row: r2
+    """
     return f"{100 * share:.0f}%" if share >= -1 else "less than -100%"
 
 
 def model_lines(model: LinearModel) -> list[str]:
-    """Explained variance, coefficients and warnings of a regression, one line each."""
+    """Explained variance, coefficients and warnings of a regression, one line each.
+
+    Row: r2, residual, coefficients, logistic-coefficients
+    """
     D = len(model.coefficients)
     apart = int((model.intervals.prod(axis=1) > 0).sum())
     of = "target's variance" if model.task == "linear" else "variance of the groups"
@@ -556,7 +628,10 @@ def model_lines(model: LinearModel) -> list[str]:
 
 
 def contrast_lines(result: Contrasts) -> list[str]:
-    """Significance of each contrast, and warnings, one line each."""
+    """Significance of each contrast, and warnings, one line each.
+
+    Row: effect, effect-told
+    """
     lines = []
     for k in np.flatnonzero(~result.is_constant):
         if not result.is_estimable[k]:

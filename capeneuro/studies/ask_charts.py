@@ -118,7 +118,10 @@ def _rows(chart: Chart, outcomes: list[str]) -> list[list[str]]:
 
 
 def _lines(chart: Chart, outcomes: list[str]) -> list[str]:
-    """Lines on the course of the first outcomes, and the assumptions of the chart."""
+    """Lines on the course of the first outcomes, and the assumptions of the chart.
+
+    Row: chart
+    """
     first, last = chart.values[[0, -1]]
     lines = []
     for j, outcome in enumerate(outcomes[:N_LISTED]):

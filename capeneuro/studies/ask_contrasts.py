@@ -150,7 +150,10 @@ def read(folder: Path) -> tuple[ReleasedMoments, list[str], np.ndarray | None]:
 
 
 def _places(name: str, outcomes: list[str]) -> np.ndarray:
-    """Places of the outcomes that have a name, or a network of it, in theirs."""
+    """Places of the outcomes that have a name, or a network of it, in theirs.
+
+    Row: none, states an error
+    """
     parts = [{o, *re.split(r" - | of | in the map of | at ", o)} for o in outcomes]
     places = [k for k, of_outcome in enumerate(parts) if name in of_outcome]
     if not places:
@@ -175,7 +178,10 @@ def _only(answered: LinearAnswer, places: np.ndarray) -> LinearAnswer:
 def _linear(
     answered: LinearAnswer, every: list[str], places: np.ndarray, is_test: bool
 ) -> Reply:
-    """Table, lines and pictures of a linear question on some of every outcome."""
+    """Table, lines and pictures of a linear question on some of every outcome.
+
+    Row: asked-effect, all-asked-effects
+    """
     outcomes = [every[k] for k in places]
     numbers = np.stack(
         [
@@ -216,7 +222,10 @@ def _linear(
 
 
 def _linear_lines(answered: LinearAnswer, outcomes: list[str]) -> list[str]:
-    """Counts of each combination, and its strongest outcomes, in lines."""
+    """Counts of each combination, and its strongest outcomes, in lines.
+
+    Row: asked-effect, all-asked-effects
+    """
     lines = []
     for k, name in enumerate(answered.names):
         n, n_certain = len(outcomes), int(answered.is_certain[k].sum())
@@ -237,7 +246,10 @@ def _linear_lines(answered: LinearAnswer, outcomes: list[str]) -> list[str]:
 
 
 def _together(answered: LinearAnswer, outcomes: list[str], n: int) -> str:
-    """Outcome that a joint test is strongest for, in a line; n are there in all."""
+    """Outcome that a joint test is strongest for, in a line; n are there in all.
+
+    Row: asked-test
+    """
     j = int(np.argmin(answered.together))
     least = min(1.0, n * float(answered.together[j]))
     of_all = min(1.0, n * float(answered.together_of_all[j]))
@@ -249,7 +261,10 @@ def _together(answered: LinearAnswer, outcomes: list[str], n: int) -> str:
 
 
 def _draw(answered: LinearAnswer, k: int, outcomes: list[str]):
-    """Draw the sizes of a combination, with both intervals."""
+    """Draw the sizes of a combination, with both intervals.
+
+    Row: asked-effect
+    """
     from capeneuro.report import plots
 
     name, deviation = f"{answered.names[k]}: effect", answered.deviations[:, None]
@@ -271,7 +286,10 @@ def _draw(answered: LinearAnswer, k: int, outcomes: list[str]):
 
 
 def _of_sites(answered: RandomSites, outcomes: list[str]) -> Reply:
-    """Table, lines and picture of a random effect of sites."""
+    """Table, lines and picture of a random effect of sites.
+
+    Row: site-spread
+    """
     rows, lines = [], []
     for k, name in enumerate(answered.names):
         for j, outcome in enumerate(outcomes):
@@ -308,7 +326,10 @@ def _of_sites(answered: RandomSites, outcomes: list[str]) -> Reply:
 
 
 def _draw_sites(share: np.ndarray, outcomes: list[str]):
-    """Draw how far sites differ in each outcome, with intervals."""
+    """Draw how far sites differ in each outcome, with intervals.
+
+    Row: site-spread
+    """
     from capeneuro.report import plots
 
     label = "deviation between sites over that of people"

@@ -190,7 +190,10 @@ def _read(folder: Path) -> Released:
 
 
 def _components(released: Released, value: str, folder: Path) -> Reply:
-    """Another number of components: directions, and maps that they are turned into."""
+    """Another number of components: directions, and maps that they are turned into.
+
+    Row: eigenvalues-above-noise, component-told
+    """
     D, (C, tau, n_units) = len(released.names), released.moment
     most = D - 1 if released.is_of_rows else D
     if not re.fullmatch(r"\d+", value) or not 1 <= int(value) <= most:
@@ -267,7 +270,10 @@ def _rows(
 def _component_figures(
     subspace: pca.Subspace, edge: float, A: np.ndarray, study_maps: np.ndarray | None
 ) -> list[Figure]:
-    """The spectrum, and the correlation of maps with the study's own."""
+    """The spectrum, and the correlation of maps with the study's own.
+
+    Row: eigenvalues-above-noise
+    """
     from capeneuro.report import plots
 
     K, is_exact = subspace.eigenvectors.shape[1], not subspace.noise_deviation
@@ -282,7 +288,10 @@ def _component_figures(
 
 
 def _maps(released: Released, K: int) -> tuple[pca.Subspace, np.ndarray, Verdicts]:
-    """Subspace of K directions, maps (D, K) in released units, and their verdicts."""
+    """Subspace of K directions, maps (D, K) in released units, and their verdicts.
+
+    Row: component-told
+    """
     arrays, (C, tau, n_units) = released.arrays, released.moment
     if released.is_of_rows:
         none = np.zeros((len(C), 0))
@@ -342,14 +351,20 @@ def _partners(A: np.ndarray, study_maps: np.ndarray) -> dict[int, tuple[str, str
 
 
 def _pairs(released: Released) -> Reply:
-    """Correlations of all pairs of features."""
+    """Correlations of all pairs of features.
+
+    Row: correlation, all-correlations
+    """
     estimates = correlations.correlations(released.judged)
     title = "Correlations of features"
     return _of_pairs(released, estimates, released.names, _caveats(released), title)
 
 
 def _partial(released: Released) -> Reply:
-    """Partial correlations of all pairs of features."""
+    """Partial correlations of all pairs of features.
+
+    Row: partial-correlation, all-partial-correlations
+    """
     estimates = correlations.partial_correlations(released.judged)
     share = estimates.ridge / max(float(np.trace(released.moment.value)), TINY)
     line = "each when all other features are held fixed"
@@ -365,7 +380,10 @@ def _partial(released: Released) -> Reply:
 
 
 def _merge(released: Released, value: str) -> Reply:
-    """Correlations of unions of features."""
+    """Correlations of unions of features.
+
+    Row: correlation
+    """
     path = Path(value)
     table = open_texts(path)
     check_columns(path, table, ["feature", "union"], "")
@@ -403,7 +421,10 @@ def _of_pairs(
     notes: list[str],
     title: str,
 ) -> Reply:
-    """Table, lines and pictures of correlations of all pairs."""
+    """Table, lines and pictures of correlations of all pairs.
+
+    Row: correlation, all-correlations
+    """
     i, j = np.triu_indices(len(names), 1)
     if not len(i):
         raise ConfigError("question: needs two features at least, there is one")
@@ -429,7 +450,10 @@ def _of_pairs(
 
 
 def _seed(released: Released, value: str) -> Reply:
-    """Correlations of one feature with all others."""
+    """Correlations of one feature with all others.
+
+    Row: correlation, all-correlations
+    """
     estimates, place = (
         correlations.correlations(released.judged),
         place_of(value, released.names),
@@ -454,7 +478,10 @@ def _seed(released: Released, value: str) -> Reply:
 
 
 def _strength(released: Released) -> Reply:
-    """Graph strength of each feature."""
+    """Graph strength of each feature.
+
+    Row: strength
+    """
     values, alone, of_all = correlations.strengths(released.judged)
     names, verdicts = released.names, _verdicts(released, values, alone, of_all)
     rows = [
@@ -480,7 +507,10 @@ def _strength(released: Released) -> Reply:
 
 
 def _caveats(released: Released) -> list[str]:
-    """Scope of the intervals, a line each."""
+    """Scope of the intervals, a line each.
+
+    Row: correlation, partial-correlation
+    """
     is_noisy = bool(released.moment.deviation)
     if released.is_of_rows:
         line = "intervals count the sampling of people like these, as if features were "
@@ -537,7 +567,10 @@ def _lines(
     verdicts: np.ndarray,
     noun: str,
 ) -> list[str]:
-    """Counts of numbers that are not 0, and the strongest ones, in lines."""
+    """Counts of numbers that are not 0, and the strongest ones, in lines.
+
+    Row: correlation, all-correlations
+    """
     n, n_certain = len(values), int((verdicts == ABOVE).sum())
     n_alone = n_certain + int((verdicts == ABOVE_ALONE).sum())
     lines = [f"{n} {noun}"]

@@ -127,7 +127,10 @@ def _number(text: str) -> float:
 
 
 def _reply(model: LinearModel, released: Released, places: np.ndarray) -> Reply:
-    """Table, lines and picture of a model on some of the features."""
+    """Table, lines and picture of a model on some of the features.
+
+    Row: coefficients, r2
+    """
     names = [released.names[k] for k in places]
     verdicts = of_coefficients(model, names).labels[1:]
     numbers = np.column_stack(
@@ -162,7 +165,10 @@ def _reply(model: LinearModel, released: Released, places: np.ndarray) -> Reply:
 def _figure(
     model: LinearModel, names: list[str], released: Released, places: np.ndarray
 ) -> Figure:
-    """Coefficients with intervals, each over the range of its feature."""
+    """Coefficients with intervals, each over the range of its feature.
+
+    Row: coefficients
+    """
     from capeneuro.report import plots
 
     quantity = "target" if model.task == "linear" else "log-odds"

@@ -577,7 +577,10 @@ class FusionKind(StudyKind):
     def _lost(
         self, site_names: Sequence[str], people: int, sizes: tuple[int, int]
     ) -> str:
-        """Correlations that will be lost, as a sentence, by simulated stand-ins."""
+        """Correlations that will be lost, as a sentence, by simulated stand-ins.
+
+        Row: forecast-fusion
+        """
         study, promise = self.study, self.study.own_promise
         clip, K = study.fusion.clip, study.n_components
         if sum(sizes) > forecast_fusion.MOST_FEATURES:

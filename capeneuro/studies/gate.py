@@ -512,7 +512,10 @@ def _coalition(study: StudyConfig) -> accounting.Coalition:
 
 
 def person_in_words(study: StudyConfig) -> str:
-    """Epsilon of all of a person's volumes, under a promise to one volume, in words."""
+    """Epsilon of all of a person's volumes, under a promise to one volume, in words.
+
+    Row: person-bound, person-limit
+    """
     if study.person_epsilon is None:
         return "not bounded, for no expected.longest limits how many volumes one has"
     n = study.person_units

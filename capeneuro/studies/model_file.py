@@ -134,6 +134,8 @@ def predicted(
 ) -> tuple[list[str], list[list[Any]]]:
     """Predict the target of people in a table from a model file.
 
+    Row: prediction, logistic-classes
+
     Features and target are limited to their bounds, as in the model's own study.
 
     Parameters

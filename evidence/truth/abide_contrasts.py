@@ -5,18 +5,18 @@ mean alone; 11 sites, three colluding; covariates centered at sites' means, whic
 publishes. No covariance of other people is used: outcomes are taken to have a mean of
 .3 and a deviation of .2 (Fisher's z). Nobody can tell much of so few people.
 
-    python -m evidence.truth.abide_contrasts [--data ../shared/data] [--draws 20]
+    python -m evidence.truth.abide_contrasts [--draws 20]
 
 Writes ``abide_contrasts.tsv``.
 """
 
-import argparse
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from capeneuro.algorithms import contrasts
+from capeneuro.algorithms.confidence import WIDTH
 from capeneuro.algorithms.contrast_effects import Contrasts
 from capeneuro.algorithms.designs import Covariate, Design
 from capeneuro.algorithms.outcomes import Outcomes
@@ -27,6 +27,7 @@ from capeneuro.persons.connectivity import domain_means
 from capeneuro.privacy import accounting
 from capeneuro.privacy.blocks import Block
 from capeneuro.privacy.contrasts import REACH, linear_moments
+from evidence.truth import rates
 
 OUT = Path(__file__).with_suffix(".tsv")
 EPSILONS = (1.0, 2.0, 4.0, 8.0)
@@ -105,11 +106,8 @@ def told(
 
 def main() -> None:
     """Run, print and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--draws", type=int, default=20)
-    given = parser.parse_args()
-    Y, table = people(given.data)
+    given, held = rates.options(__doc__, 20).parse_args(), []
+    Y, table = people(rates.DATA)
     print(*HEAD.split(), sep="\t")
     rows = []
     for y in (Y, Y.mean(axis=0, keepdims=True)):
@@ -122,6 +120,8 @@ def main() -> None:
                 found = np.array([one.p_values[k] < level for one in drawn])
                 found &= np.array([one.is_estimable[k] for one in drawn])[:, None]
                 off = [one.effects[k] - exact.effects[k] for one in drawn]
+                errors = [WIDTH * one.noise_errors[k] for one in drawn]
+                held.append(np.mean(np.abs(off) < errors))
                 ratio = np.sqrt(np.mean(np.square(off), axis=0)) / exact.errors[k]
                 r = np.nan
                 if len(y) > 1:
@@ -136,6 +136,7 @@ def main() -> None:
                 rows[-1] += [f"{x:.2f}" for x in numbers]
                 print(*rows[-1], sep="\t", flush=True)
     files.write_table(OUT, HEAD.split(), rows)
+    rates.say("effect/abide", np.mean(held), given.draws)
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ from capeneuro.algorithms.prior import BLOCKS, CLIP, FACTOR, Posterior, Prior
 from capeneuro.data import files
 from capeneuro.privacy import accounting
 from capeneuro.privacy.deviations import MEAN_WEIGHT, OF_CLIP
-from evidence.truth import priors
+from evidence.truth import priors, rates
 from evidence.truth.priors import DELTA, OVER, K, Series, moment
 from papers.cells import abide
 
@@ -381,14 +381,18 @@ def main() -> None:
     given = parser.parse_args()
     verdicts.N_NOISE = N_NOISE
     at, rows = centres(given.data / "atlases/CC200_4mm.nii.gz"), []
+    alarms: list[float] = []
     for name, of in studies(abide.load(given.data / "abide_cc200")):
         for key, found in of_fold(of, name, given, at).items():
             means = [f"{x:.3f}" for x in np.mean(found, axis=0)]
             rows.append([*map(str, key), str(len(found)), *means])
+            if key[1] == "public":
+                alarms += [one[-1] for one in found]
         # Written after each fold.
         files.write_table(Path(__file__).with_name("altered.tsv"), HEAD, rows)
     for row in [HEAD, *rows]:
         print(*row, sep="\t")
+    rates.say("change/abide", np.mean(alarms), len(alarms))
 
 
 if __name__ == "__main__":

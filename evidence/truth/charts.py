@@ -8,14 +8,13 @@ of four knots by sex, after means of sites, or with a constant of each. Errors a
 deviations of people around the curve, over all ages between the first and the last
 knot, sexes and measures.
 
-    python -m evidence.truth.charts [--sets 100] [--jobs 1] [--real | --picture]
+    python -m evidence.truth.charts [--draws 100] [--real | --picture]
 
-Writes ``charts.tsv`` and ``docs/figures/charts.png``; twenty minutes. With
+Writes ``charts.tsv``, or ``docs/figures/charts.png``; twenty minutes. With
 ``--real`` it compares charts of five lobes of 160 real people with that of no noise,
 once ``evidence/truth/studies/vbm/chart.yaml`` was run, and writes ``charts_real.tsv``.
 """
 
-import argparse
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,10 +36,11 @@ from capeneuro.privacy import accounting
 from capeneuro.privacy.blocks import Block
 from capeneuro.privacy.contrasts import REACH, linear_moments, site_sums
 from capeneuro.studies import registry
+from evidence.truth import rates
 from sim.contrasts import correlations
 
 OUT = Path(__file__).with_suffix(".tsv")
-FIGURE = OUT.parents[1] / "docs/figures/charts.png"
+FIGURE = OUT.parents[2] / "docs/figures/charts.png"
 STUDY = OUT.parent / "studies/vbm/chart.yaml"
 DELTA, COLLUDING, CLIP, SITES = 1e-5, 0.3, 0.5, 10
 MEAN, DEVIATION, KNOTS = 48.0, 18.0, (15.0, 35.0, 60.0, 80.0)
@@ -283,17 +283,14 @@ def draw() -> None:
 
 def main() -> None:
     """Draw data sets of each cell; write errors of charts and a picture of one."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sets", type=int, default=100)
-    parser.add_argument("--jobs", type=int, default=1)
+    parser = rates.options(__doc__, 100)
     parser.add_argument("--real", action="store_true")
     parser.add_argument("--picture", action="store_true")
     options = parser.parse_args()
     if options.real:
-        return compare_real(options.sets)
-    draw()
+        return compare_real(options.draws)
     if options.picture:
-        return None
+        return draw()
     lines = []
     for cell in (
         Cell(),
@@ -308,7 +305,7 @@ def main() -> None:
         Cell(crossed=True),
         Cell(fan=True),
     ):
-        work = (delayed(of_set)(cell, seed) for seed in range(options.sets))
+        work = (delayed(of_set)(cell, seed) for seed in range(options.draws))
         scores = np.array(Parallel(options.jobs)(work))
         means = scores.mean(axis=0)
         line = [f"{cell.M}", f"{cell.epsilon:g}", f"{cell.d}"]
@@ -320,7 +317,9 @@ def main() -> None:
         lines.append([*line, *(f"{x:.3f}" for x in means)])
         print(*lines[-1], flush=True)
     files.write_table(OUT, HEAD.split(), lines)
-    return None
+    held = [float(line[12]) for line in lines]
+    # Cells of one seed go together: draws are those of a cell.
+    return rates.say("chart/simulated", np.mean(held), options.draws)
 
 
 if __name__ == "__main__":

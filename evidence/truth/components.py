@@ -48,10 +48,10 @@ from capeneuro.algorithms.ica import Unmixing, spatial_components
 from capeneuro.data import files
 from capeneuro.notebook.sites import Sites
 from capeneuro.privacy import accounting
+from evidence.truth import rates
 
 DATA = "demo", "smooth", "white", "abide", "maps"
 WHY = "measures what is told where there is nothing"
-SHARED = Path("../shared/data")
 
 
 def quietly(sites: Sites, K: int, spatial: bool, **options: float):
@@ -77,11 +77,13 @@ def demo(n_draws: int) -> None:
     """Release the demo study anew, with more and more noise."""
     folders = sorted(Path("private").glob("demo-*/demo/projected.npz"))
     if not folders:
-        raise SystemExit("private/demo-1: not found; run config/config.yaml first")
+        print("skipped: private/demo-1: not found; run config/config.yaml first")
+        return
     people = {f.parts[1]: dict(files.Features(f).items()) for f in folders}
     arrays = files.read_arrays(Path("results/demo/group_desc-pca_subspace.npz"))
     budget = cn.Budget(2.0, 1e-5, unit="sample", n_colluding=1)
     print("independence noise told runs_of_9 said came below_.7")
+    enough, off = [], []
     for spatial, times in itertools.product((False, True), (1, 2, 4)):
         epsilon = accounting.epsilon_from_mu(budget.mu / times, budget.delta)
         promised = cn.Budget(epsilon, 1e-5, unit="sample", n_colluding=1)
@@ -99,6 +101,9 @@ def demo(n_draws: int) -> None:
         told, said, came = map(np.array, (told, said, came))
         least = np.mean(told.sum(axis=1) >= 9)
         low = came[told] < 0.7
+        if times == 1:
+            enough += (told.sum(axis=1) >= 9).tolist()
+            off += np.abs(said - came).ravel().tolist()
         print(
             "spatial" if spatial else "temporal",
             times,
@@ -106,6 +111,8 @@ def demo(n_draws: int) -> None:
             f"{came.mean():.3f} {low.sum()} of {low.size}",
             flush=True,
         )
+    rates.say("component-told/demo", np.mean(enough), len(enough))
+    rates.say("agreement/demo", np.mean(off))
 
 
 # --- noise and nothing else ----------------------------------------------------------
@@ -122,6 +129,7 @@ def noise(shape: tuple[int, ...], n: int, kernel: float, rng: np.random.Generato
 
 def nothing(n_draws: int, kernels: list[float], epsilons: list[float]) -> None:
     """Count studies of noise in which any component is told."""
+    every: list[bool] = []
     print("grid kernel unit independence epsilon told_any reproducible")
     shapes, units = ((6, 6, 6), (12, 12)), ("sample", "subject")
     cells = itertools.product(shapes, kernels, units, (True, False), epsilons)
@@ -143,10 +151,13 @@ def nothing(n_draws: int, kernels: list[float], epsilons: list[float]) -> None:
             found = quietly(sites, 10, spatial, norm_bound=1.0)
             alarms.append(of_components(found).exceeds_noise.any())
             reproducible.append(of_components(found).is_drawn.mean())
+        every += alarms
         where = "x".join(map(str, shape)), kernel, unit
         kind = "spatial" if spatial else "temporal"
-        rates = f"{np.mean(alarms):.3f} {np.mean(reproducible):.2f}"
-        print(*where, kind, epsilon, rates, flush=True)
+        shares = f"{np.mean(alarms):.3f} {np.mean(reproducible):.2f}"
+        print(*where, kind, epsilon, shares, flush=True)
+    data = "smooth" if any(kernels) else "white"
+    rates.say(f"component-told/{data}", np.mean(every), len(every))
 
 
 # --- real people ---------------------------------------------------------------------
@@ -232,6 +243,8 @@ def abide(n_draws: int, data: Path, picture: Path | None) -> None:
     inside = ((came >= low) & (came <= high))[r >= 0.6]
     print(f"r >= .7 in {right.mean():.3f} of {right.size} told; the 80% range holds")
     print(f"{inside.mean():.2f} of {inside.size} of which .6 and more is said")
+    rates.say("component-told/abide", right.mean(), right.size)
+    rates.say("agreement/abide", inside.mean(), inside.size)
     if picture:
         _draw(r, came, picture)
 
@@ -297,6 +310,7 @@ def apart(
 def maps(n_draws: int, epsilons: list[float]) -> None:
     """Count studies in which a normal map stands apart, and sparse ones that do."""
     print("data unit independence epsilon false_alarms found")
+    every: list[float] = []
     cells = itertools.product(KINDS, ("sample", "subject"), (True, False), epsilons)
     for data, unit, spatial, epsilon in cells:
         found = [
@@ -304,12 +318,14 @@ def maps(n_draws: int, epsilons: list[float]) -> None:
             for draw in tqdm(range(n_draws), leave=False, disable=None)
         ]
         tell, should = np.array(found).transpose(1, 0, 2)
-        rates = [(tell & ~should).any(axis=1).mean()]
-        rates += [tell[should].mean()] if should.any() else []
+        shares = [(tell & ~should).any(axis=1).mean()]
+        every += shares * (data != "sources")
+        shares += [tell[should].mean()] if should.any() else []
         kind = "spatial" if spatial else "temporal"
         print(
-            data, unit, kind, f"{epsilon:g}", *(f"{r:.3f}" for r in rates), flush=True
+            data, unit, kind, f"{epsilon:g}", *(f"{r:.3f}" for r in shares), flush=True
         )
+    rates.say("component-apart/normal-maps", np.mean(every), n_draws * len(every))
 
 
 def main() -> None:
@@ -319,7 +335,7 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=10)
     parser.add_argument("--kernels", nargs="+", type=float, default=[0.5, 0.8, 1.2, 2])
     parser.add_argument("--epsilons", nargs="+", type=float, default=[4.0, 32.0])
-    parser.add_argument("--folder", type=Path, default=SHARED, help="public data")
+    parser.add_argument("--folder", type=Path, default=rates.DATA, help="public data")
     parser.add_argument("--picture", type=Path, help="where ABIDE's figure goes")
     given = parser.parse_args()
     for data in given.data:

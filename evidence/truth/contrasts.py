@@ -6,16 +6,15 @@ connectivity; a third of the sites less one collude. Each cell draws data sets a
 What a study says is compared with the truth; its error stands beside the standard error
 of least squares of the same people without privacy.
 
-    python -m evidence.truth.contrasts [--sets 200] [--jobs 2] [--skewed | --released]
+    python -m evidence.truth.contrasts [--draws 200] [--jobs 2] [--skewed | --released]
 
-Writes ``contrasts.tsv`` and ``docs/figures/contrasts.png``; half an hour.
+Writes ``contrasts.tsv``, with ``--picture`` a figure of the docs; half an hour.
 With ``--skewed`` only consortia whose people's ages are no normal numbers, or are those
 of real people (four sites with grey-matter maps), to ``contrasts_skewed.tsv``. With
 ``--released`` only consortia whose sites' means are exact or released with noise, the
 same people in both, to ``contrasts_released.tsv``.
 """
 
-import argparse
 import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,11 +40,12 @@ from capeneuro.federation.mechanism import Release
 from capeneuro.privacy import accounting
 from capeneuro.privacy.blocks import Block
 from capeneuro.privacy.contrasts import REACH, linear_moments, site_sums
+from evidence.truth import rates
 from sim import vbm
 from sim.contrasts import correlations
 
 OUT = Path(__file__).with_suffix(".tsv")
-FIGURE = OUT.parents[1] / "docs/figures/contrasts.png"
+FIGURE = OUT.parents[2] / "docs/figures/contrasts.png"
 DELTA, COLLUDING, CLIP = 1e-5, 0.3, 0.5
 EPSILONS = (1.0, 2.0, 4.0)
 HEAD = "people outcomes sites epsilon weights covariance effect means"
@@ -347,17 +347,16 @@ def draw(lines: list[list[Any]]) -> None:
 
 def main() -> None:
     """Run, print and write the table and the picture."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sets", type=int, default=200)
-    parser.add_argument("--jobs", type=int, default=2)
+    parser = rates.options(__doc__, 200)
     parser.add_argument("--skewed", action="store_true")
     parser.add_argument("--released", action="store_true")
+    parser.add_argument("--picture", action="store_true")
     given = parser.parse_args()
     print(*HEAD.split(), sep="\t")
     lines: list[list[Any]] = []
     chosen = skewed() if given.skewed else released() if given.released else cells()
     for cell in chosen:
-        work = (delayed(of_set)(cell, seed) for seed in range(given.sets))
+        work = (delayed(of_set)(cell, seed) for seed in range(given.draws))
         found = np.array(Parallel(given.jobs)(work))
         for i, epsilon in enumerate(EPSILONS):
             with warnings.catch_warnings():  # of what a cell has not
@@ -375,12 +374,15 @@ def main() -> None:
             about += cell.ages, f"{cell.far:g}"
             lines.append([*map(str, about), *(f"{x:.3f}" for x in scores)])
             print(*lines[-1], sep="\t", flush=True)
-    if given.skewed or given.released:
-        name = "contrasts_skewed" if given.skewed else "contrasts_released"
-        files.write_table(OUT.with_stem(name), HEAD.split(), lines)
-        return
-    files.write_table(OUT, HEAD.split(), lines)
-    draw(lines)
+    kind = "skewed" if given.skewed else "released" if given.released else "simulated"
+    held, alarm = np.array([line[15:17] for line in lines], float).T
+    # Cells of one seed go together: draws are those of a cell.
+    rates.say(f"effect/{kind}", held.mean(), given.draws)
+    rates.say(f"effect-told/{kind}", np.nanmean(alarm), given.draws)
+    name = OUT if kind == "simulated" else OUT.with_stem(f"contrasts_{kind}")
+    files.write_table(name, HEAD.split(), lines)
+    if given.picture:
+        draw(lines)
 
 
 if __name__ == "__main__":

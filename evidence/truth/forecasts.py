@@ -5,13 +5,11 @@ views, each row scaled by the views' usual norm; and simulated views of other sp
 than those that the forecast draws. The law of the stand-ins was chosen having seen
 them. Each is released with noise and goes through the study's own algorithm.
 
-    python -m evidence.truth.forecasts [--draws 2]
+    python -m evidence.truth.forecasts --draws 2
 
-Writes ``forecasts.tsv``: the range of 80%, the formula of before, and what
-came.
+Prints the range of 80%, the formula of before, and what came.
 """
 
-import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,10 +22,10 @@ from capeneuro.algorithms.covariance import CONSTANT
 from capeneuro.algorithms.forecast_components import Design
 from capeneuro.privacy import accounting
 from capeneuro.privacy.accounting import Budget
-from evidence.truth import table_ranges
+from evidence.truth import rates
+from evidence.truth.regression import scaled_table
 from papers.cells.regression import load
 
-OUT = Path(__file__).with_suffix(".tsv")
 SITES, COMPONENTS, DELTA = 4, 3, 1e-5
 TABLES = ("warfarin", "crime", "twitter", "adult", "phishing")
 SIMULATED = ("flat", "blocks", "heavy")
@@ -40,7 +38,7 @@ def views(name: str, folder: Path, rng: np.random.Generator) -> np.ndarray:
     if name in ("adult", "phishing"):
         return np.asarray(load(name, str(folder), 0, 0).X, float)
     if name in TABLES:
-        return table_ranges.scaled_table(name, folder)[0]
+        return scaled_table(name, folder)[0]
     D, N = 60, 4000
     X = rng.standard_normal((D, N))
     if name == "blocks":  # three networks of each view, and measurement
@@ -79,14 +77,11 @@ def came(X: np.ndarray, tau: float, rng: np.random.Generator) -> float:
 
 
 def main() -> None:
-    """Foretell and run all studies, and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--draws", type=int, default=2)
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    options = parser.parse_args()
-    lines, rows, known = ["study\tN\tepsilon\tlow\tmiddle\thigh\tformula\tcame"], [], {}
-    for draw in range(options.draws):
-        for name, N, epsilon, X in studies(options.data, draw):
+    """Forecast and run all studies; print a line of each."""
+    given, rows, known = rates.options(__doc__, 1).parse_args(), [], {}
+    print("study N epsilon low middle high formula came", flush=True)
+    for draw in range(given.draws):
+        for name, N, epsilon, X in studies(rates.DATA, draw):
             tau = 2**0.5 / N / accounting.mu_from_epsilon(epsilon, DELTA)
             D, rng = len(X), np.random.default_rng([draw, N, int(epsilon)])
             K = min(COMPONENTS, D // 2)
@@ -100,19 +95,14 @@ def main() -> None:
                 design, promise, about[1], 1.0
             )[1]
             row = *known[D, N, tau], formula, came(X, tau, rng)
-            rows.append(row)
-            text = (name, str(N), f"{epsilon:g}", *(f"{v:.2f}" for v in row))
-            lines.append("\t".join(text))
-            print(lines[-1], flush=True)
-    OUT.write_text("\n".join(lines) + "\n")
-    low, middle, high, formula, level = np.array(rows).T
-    holds = np.mean((low <= level) & (level <= high))
-    print(
-        f"{len(rows)} studies: the range holds {holds:.2f}, median width "
-        f"{np.median(high - low):.2f}; came over the middle "
-        f"{np.median(level / middle):.2f}, over the formula "
-        f"{np.median(level / formula):.2f}"
-    )
+            rows.append((name in TABLES, *row))
+            numbers = (f"{v:.2f}" for v in row)
+            print(name, N, f"{epsilon:g}", *numbers, sep="\t", flush=True)
+    is_real, low, _, high, _, level = np.array(rows).T
+    holds = (low <= level) & (level <= high)
+    print(f"median width {np.median(high - low):.2f}")
+    for data, own in (("tables", is_real > 0), ("simulated", is_real == 0)):
+        rates.say(f"forecast-fusion/{data}", holds[own].mean(), int(own.sum()))
 
 
 if __name__ == "__main__":

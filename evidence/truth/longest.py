@@ -6,16 +6,16 @@ A person with n volumes, all alike, is one of two, as far apart as a clipped mea
 them be; whoever knows everybody else guesses from the mean that one site releases. The
 share of right guesses is compared with the bound of everything of a person, Phi(n mu /
 2), from which the epsilon of a person follows, and with what one volume is promised.
-Beside it: how often a person with more volumes than that gets in.
+Beside it: how often a person with more volumes than that gets in. The rate is by how
+many standard errors the share exceeds its bound at most, in nine cells.
 """
-
-import argparse
 
 import numpy as np
 
 import capeneuro as cn
 from capeneuro.notebook.sites import Sites
 from capeneuro.privacy import accountants, accounting
+from evidence.truth import rates
 
 DELTA, CLIP, N_FEATURES, N_OTHERS = 1e-5, 1.0, 3, 20
 EPSILONS, VOLUMES = (0.1, 0.5, 2.0), (1, 4, 12)
@@ -64,25 +64,22 @@ def gets_in(n_volumes: int, longest: int) -> bool:
 
 def main() -> None:
     """Print a row for each promise and number of volumes."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--draws", type=int, default=4000)
-    n_draws = parser.parse_args().draws
-    print(
-        "epsilon of a volume\tvolumes\tepsilon of the person\tright\t+-\tbound\tvolume"
-    )
+    n_draws = rates.options(__doc__, 400).parse_args().draws
+    print("epsilon of a volume\tvolumes\tof the person\tright\t+-\tbound\tvolume")
+    over = []
     for epsilon in EPSILONS:
         for n in VOLUMES:
             share, bound, one = right_guesses(epsilon, n, n_draws, seed=n)
             mu = accounting.mu_from_epsilon(epsilon, DELTA)
             person = accountants.person_epsilon(mu, n, DELTA)
-            error = (bound * (1 - bound) / n_draws) ** 0.5
-            print(
-                f"{epsilon:g}\t{n}\t{person:.3g}\t{share:.4f}\t{error:.4f}\t{bound:.4f}"
-                f"\t{one:.4f}"
-            )
+            error = max(bound * (1 - bound) / n_draws, 0.25 / n_draws**2) ** 0.5
+            over.append((share - bound) / error)
+            numbers = share, error, bound, one
+            print(f"{epsilon:g}", n, f"{person:.3g}", *(f"{x:.4f}" for x in numbers))
     limits = range(1, 51)
     longer = sum(gets_in(limit + 1, limit) for limit in limits)
-    print(f"longer by one than the limit and let in: {longer} of {len(limits)}")
+    rates.say("person-bound/simulated", max(over))
+    rates.say("person-limit/simulated", longer / len(limits), len(limits))
 
 
 if __name__ == "__main__":

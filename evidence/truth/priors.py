@@ -44,6 +44,7 @@ from capeneuro.federation.transport import Ungated
 from capeneuro.privacy import accounting, deviations
 from capeneuro.privacy.blocks import Block
 from capeneuro.studies.priors import of_maps
+from evidence.truth import rates
 from papers import in_memory
 from papers.cells import abide
 from papers.cells.ica import run_ica
@@ -482,6 +483,7 @@ def summary(what: str, rows: list[list[Any]]) -> str:
     values = np.array([row[4:] for row in rows], float) if what in TABLES else None
     if what == "choice":
         lost = values[:, -1]
+        rates.say("prior-choice/abide", lost.max())
         return (
             f"{len(rows)} cells: {lost.mean():.3f} of r lost in the mean, "
             f"{lost.max():.3f} at most, above .02 in {np.sum(lost > 0.02)}"
@@ -489,6 +491,7 @@ def summary(what: str, rows: list[list[Any]]) -> str:
     if what == "forecast":
         _, r, _, came, least, most, held = values.T
         off = np.maximum(abs(least - r), abs(most - r))
+        rates.say("forecast-agreement/abide", np.mean(off <= 0.15), len(off))
         return (
             f"{len(rows)} cells: forecast off by {abs(came - r).mean():.3f} in the "
             f"mean, {off.max():.3f} at most of any study; all studies within .15 in "

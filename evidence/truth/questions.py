@@ -8,12 +8,11 @@ alarms of a joint test of all three where none has an effect; and how many of th
 effects of the group, a third of a deviation on a quarter of outcomes, stand apart from
 zero, beside least squares of the same people without privacy.
 
-    python -m evidence.truth.questions [--sets 200] [--jobs 2]
+    python -m evidence.truth.questions [--draws 200] [--jobs 2]
 
 Writes ``questions.tsv``; ten minutes.
 """
 
-import argparse
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,18 +22,21 @@ from joblib import Parallel, delayed
 from capeneuro.algorithms import questions
 from capeneuro.algorithms.contrasts import ReleasedMoments
 from capeneuro.algorithms.questions import LinearAnswer, Question
+from capeneuro.algorithms.site_effects import random_sites
 from capeneuro.data import files
 from capeneuro.federation.mechanism import Release
 from capeneuro.privacy import accounting
 from capeneuro.privacy.blocks import Block
 from capeneuro.privacy.contrasts import REACH, linear_moments
+from evidence.truth import rates
 from evidence.truth.contrasts import CLIP, COLLUDING, DELTA, Cell, consortium
 from sim.contrasts import correlations
 
 OUT = Path(__file__).with_suffix(".tsv")
 PEOPLE, EPSILONS = (500, 5000), (1.0, 4.0)
 N_QUESTIONS, N_COVARIATES = 500, 3
-HEADER = "people epsilon sites single simultaneous false_alarms power power_pooled"
+HEADER = "people epsilon sites single simultaneous false_alarms power power_pooled "
+HEADER += "spread"
 
 
 class Scores(NamedTuple):
@@ -50,6 +52,8 @@ class Scores(NamedTuple):
     """Share of true effects of the group that were found, for all outcomes."""
     power_pooled: float
     """The same of least squares of all people."""
+    spread: float
+    """Share of intervals of how far sites differ that hold it; NaN: no constants."""
 
 
 def moments_of(
@@ -99,27 +103,35 @@ def of_set(cell: Cell, epsilon: float, seed: int) -> Scores:
     ]
     null, _, _ = moments_of(cell._replace(effect="none"), epsilon, seed, 0.0)
     joint = answered(null, np.eye(N_COVARIATES), True).together
-    return Scores(single, at_once, float(np.mean(joint < 0.05)), *map(float, powers))
+    spread = np.nan
+    if cell.constants:
+        low, high = random_sites(noisy).deviations[:, 1:].T
+        spread = float(np.mean((low <= cell.apart) & (cell.apart <= high)))
+    alarm = float(np.mean(joint < 0.05))
+    return Scores(single, at_once, alarm, *map(float, powers), spread)
 
 
 def main() -> None:
     """Draw data sets of each cell, and write how often answers were right."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sets", type=int, default=200)
-    parser.add_argument("--jobs", type=int, default=2)
-    options = parser.parse_args()
-    lines = []
+    options, lines = rates.options(__doc__, 200).parse_args(), []
     for M in PEOPLE:
         for constants in (False, True):
             for epsilon in EPSILONS:
                 cell = Cell(M, 45, 10, effect="some", constants=constants)
                 sets = Parallel(options.jobs)(
-                    delayed(of_set)(cell, epsilon, seed) for seed in range(options.sets)
+                    delayed(of_set)(cell, epsilon, seed)
+                    for seed in range(options.draws)
                 )
                 means = (f"{value:.3f}" for value in np.mean(sets, axis=0))
                 sites = "constants" if constants else "means"
                 lines.append([f"{M}", f"{epsilon:g}", sites, *means])
                 print(*lines[-1], flush=True)
+    single, at_once, alarm, *_, spread = np.array([line[3:] for line in lines], float).T
+    n = options.draws * len(lines)
+    rates.say("asked-effect/simulated", single.mean(), n)
+    rates.say("all-asked-effects/simulated", at_once.mean(), n)
+    rates.say("asked-test/simulated", alarm.mean(), n)
+    rates.say("site-spread/simulated", np.nanmean(spread), n // 2)
     files.write_table(OUT, HEADER.split(), lines)
 
 

@@ -14,7 +14,6 @@ are left out.
 FOLDER is one in which the study evidence/truth/studies/vbm was prepared.
 """
 
-import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,7 +26,8 @@ from capeneuro.algorithms import forecast_rows, regression
 from capeneuro.algorithms.confidence import Moment
 from capeneuro.data import files
 from capeneuro.privacy import accounting
-from papers.cells.regression import load
+from evidence.truth import rates
+from evidence.truth.regression import scaled_table
 
 TABLES = ("warfarin", "crime", "twitter", "synthetic", "synthetic_50")
 SITES, DRAWS, DELTA = 4, 12, 1e-5
@@ -35,11 +35,11 @@ SITES, DRAWS, DELTA = 4, 12, 1e-5
 MOST_NOISE = 3
 
 
-def rows(given: argparse.Namespace) -> Iterator[tuple[str, np.ndarray]]:
+def rows(vbm: Path | None) -> Iterator[tuple[str, np.ndarray]]:
     """Name and z (D + 1 + sites, N) of each table, of so many people."""
     rng = np.random.default_rng(0)
     for name in TABLES:
-        X, y = scaled_table(name, given.data)
+        X, y = scaled_table(name, rates.DATA)
         for N in (300, 1000, 4000):
             if X.shape[1] >= N:
                 own = rng.permutation(X.shape[1])[:N]
@@ -48,25 +48,17 @@ def rows(given: argparse.Namespace) -> Iterator[tuple[str, np.ndarray]]:
                     for k, i in enumerate(np.array_split(own, SITES))
                 ]
                 yield name, np.hstack(parts)
-    if given.vbm is not None:
+    if vbm is not None:
         found = []
-        for path in sorted(given.vbm.glob("private/*/vbm/projected.npz")):
+        for path in sorted(vbm.glob("private/*/vbm/projected.npz")):
             people = files.Features(path)
             found += [people[name] for name in people]
         yield "vbm", np.hstack(found)
 
 
-def scaled_table(name: str, folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Features (D, N) and targets (N,) of a table, scaled as a study scales bounds."""
-    n = 5000 if name.startswith("synthetic") else 0
-    table = load(name, str(folder), n, 0)
-    X, y = np.asarray(table.X, float), np.clip(table.y, -1, 1)
-    if name == "warfarin":  # in [0, 1] over 3
-        X, y = (6 * X - 1) / len(X) ** 0.5, 2 * y - 1
-    return X, y
-
-
-def lost(Z: np.ndarray, rng: np.random.Generator) -> Iterator[tuple[float, float]]:
+def lost(
+    Z: np.ndarray, n_draws: int, rng: np.random.Generator
+) -> Iterator[tuple[float, float]]:
     """Error x sqrt(D) of a design, and the share that was lost, by epsilon."""
     Z = Z.astype(float) / regression.norm_bound()
     D, N = len(Z) - 1 - SITES, Z.shape[1]
@@ -88,7 +80,7 @@ def lost(Z: np.ndarray, rng: np.random.Generator) -> Iterator[tuple[float, float
         said = forecast_rows.predict_regression(lambda *_, t=tau: t, *about)
         if said[forecast_rows.RATIO] > MOST_NOISE:
             continue
-        E = [rng.standard_normal(len(C) * (len(C) + 1) // 2) for _ in range(DRAWS)]
+        E = [rng.standard_normal(len(C) * (len(C) + 1) // 2) for _ in range(n_draws)]
         released = [Moment(C + tau * linalg.unpack_symmetric(e), tau) for e in E]
         models = [regression.from_moment(r, sizes, n_groups=SITES) for r in released]
         kept = np.mean([explained(m.coefficients) for m in models]) / best
@@ -112,23 +104,27 @@ def span(known: pd.DataFrame) -> np.ndarray:
 
 def main() -> None:
     """Measure, fit, and print what ranges hold."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser = rates.options(__doc__, DRAWS)
     parser.add_argument("--vbm", type=Path, help="folder of the prepared study")
     given, rng = parser.parse_args(), np.random.default_rng(1)
-    found = [(name, *one) for name, Z in rows(given) for one in lost(Z, rng)]
+    found = [
+        (name, *one) for name, Z in rows(given.vbm) for one in lost(Z, given.draws, rng)
+    ]
     table = pd.DataFrame(found, columns=["table", "x", "lost"])
     odds = table.lost / (1 - table.lost)
     table["k"] = (odds * forecast_rows.EXPLAINED) ** 0.5 / table.x
-    known = table[table.lost.between(0.01, 0.99)]
+    known, every = table[table.lost.between(0.01, 0.99)], []
     print(known.groupby("table").k.describe()[["count", "min", "50%", "max"]])
     print("k", *(f"{k:.3f}" for k in span(known)))
     for name, own in table.groupby("table"):
         low, _, high = span(known[known.table != name])
         a, b = share(low, own.x), share(high, own.x)
-        held = np.mean((own.lost >= a - 0.03) & (own.lost <= b + 0.03))
-        about = f"held {held:.2f} of {len(own)}, width {np.mean(b - a):.2f}"
+        held = (own.lost >= a - 0.03) & (own.lost <= b + 0.03)
+        about = f"held {held.mean():.2f} of {len(own)}, width {np.mean(b - a):.2f}"
         print(f"{name}, left out: {about}")
+        every += held.tolist()
+    # Designs of one table go together, so tables are the draws.
+    rates.say("forecast-regression/tables", np.mean(every), len(TABLES))
 
 
 if __name__ == "__main__":

@@ -3,37 +3,13 @@
 import numpy as np
 import pytest
 
-from capeneuro import linalg
 from capeneuro.algorithms import correlations
 from capeneuro.algorithms.confidence import Moment
-
-
-def second_moment(rng, D: int) -> np.ndarray:
-    """Of features that share five directions, with trace 1."""
-    A = rng.standard_normal((D, 5))
-    S = 0.6 * A @ A.T + np.diag(rng.uniform(0.5, 2, D))
-    return S / np.trace(S)
-
-
-def released(rng, C: np.ndarray, tau: float, n_units: float = np.inf) -> Moment:
-    D = len(C)
-    if np.isfinite(n_units):
-        X = np.linalg.cholesky(C) @ rng.standard_normal((D, int(n_units)))
-        C = X @ X.T / n_units
-    E = linalg.unpack_symmetric(tau * rng.standard_normal(D * (D + 1) // 2))
-    return Moment(C + E, tau, n_units)
-
-
-def ratios(M: np.ndarray) -> np.ndarray:
-    return M / np.sqrt(np.outer(np.diag(M), np.diag(M)))
-
-
-def holds(intervals: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    return (intervals[..., 0] <= truth) & (truth <= intervals[..., 1])
+from evidence.truth.moments import ASKED, answers, ratios, released, shared
 
 
 def test_without_noise_they_are_those_of_the_matrix(rng):
-    C = second_moment(rng, 8)
+    C = shared(rng, 8)
     found = correlations.correlations(Moment(C, 0.0))
     np.testing.assert_allclose(found.values, ratios(C), atol=1e-12)
     np.testing.assert_allclose(found.intervals[..., 0], ratios(C), atol=1e-7)
@@ -69,7 +45,7 @@ def test_unions_are_means_and_keep_the_noise(rng):
 
 
 def test_where_noise_is_too_large_there_is_no_estimate(rng):
-    C = second_moment(rng, 6)
+    C = shared(rng, 6)
     C[:, 0] = C[0] = 1e-9
     moment = released(rng, C, 0.01)
     found = correlations.correlations(moment)
@@ -83,56 +59,18 @@ def test_where_noise_is_too_large_there_is_no_estimate(rng):
     assert (ends[..., 0] <= ends[..., 1]).all()
 
 
-def rates(D: int, noise: float, n_units: float, n_draws: int) -> np.ndarray:
-    """Share of intervals that hold: of single ones, then of all pairs at once.
-
-    Of correlations, partial ones and strengths; then of the first two. ``noise`` is
-    over the mean energy of a feature.
-    """
-    of_draws = []
-    for seed in range(n_draws):
-        rng = np.random.default_rng(seed)
-        C = second_moment(rng, D)
-        moment, pairs = released(rng, C, noise / D, n_units), np.triu_indices(D, 1)
-        found = correlations.correlations(moment)
-        partial = correlations.partial_correlations(moment)
-        T = np.linalg.inv(C + partial.ridge * np.eye(D))
-        sums = correlations.strengths(moment)
-        is_told = np.isfinite(sums.values)
-        r = ratios(C)
-        strength = r[np.ix_(is_told, is_told)].sum(axis=1) - 1
-        held = holds(sums.intervals[is_told], strength)
-        of_draws.append(
-            [
-                holds(found.intervals, r)[pairs].mean(),
-                holds(partial.intervals, -ratios(T))[pairs].mean(),
-                held.mean() if is_told.any() else np.nan,
-                holds(found.simultaneous, r)[pairs].all(),
-                holds(partial.simultaneous, -ratios(T))[pairs].all(),
-            ]
-        )
-    return np.nanmean(of_draws, axis=0)
-
-
 @pytest.mark.parametrize(
     ("D", "noise", "n_units"),
     [(10, 0.05, np.inf), (50, 0.05, np.inf), (50, 0.2, np.inf), (20, 0.1, 200)],
 )
 def test_intervals_hold(D, noise, n_units):
-    of_r, of_partial, of_strength, *at_once = rates(D, noise, n_units, 40)
+    found = {name: [] for name in ASKED}
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        C = shared(rng, D)
+        answers(found, C, released(rng, C, noise / D, n_units))
+    of_r, of_partial, of_strength, *at_once = map(np.nanmean, found.values())
     assert 0.93 <= of_r <= 0.98
     assert 0.93 <= of_partial <= 0.98
     assert 0.88 <= of_strength <= 0.99
     assert min(at_once) >= 0.85
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("n_units", [np.inf, 200, 2000])
-@pytest.mark.parametrize("noise", [0.01, 0.05, 0.2])
-@pytest.mark.parametrize("D", [10, 50, 100])
-def test_intervals_hold_in_200_draws(D, noise, n_units):
-    shares = rates(D, noise, n_units, 200)
-    print(D, noise, n_units, *(f"{share:.3f}" for share in shares))
-    assert (shares[:3] >= 0.93).all()
-    # Far in the tails 200 people are few for a normal law.
-    assert (shares[3:] >= (0.87 if n_units == 200 else 0.93)).all()
