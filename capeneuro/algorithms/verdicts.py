@@ -156,6 +156,8 @@ def of_groups(components: TensorComponents) -> Verdicts:
 def not_mixed(components: TensorComponents) -> list[str]:
     """Reasons against a mixture with these components; empty: it fits.
 
+    Row: mixture-told, topic-told
+
     A mixture's weights add up to 1, its mean is that of all people, and its centers lie
     in a plane of a dimension less than their number.
     """

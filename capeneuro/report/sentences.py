@@ -496,7 +496,10 @@ def network_lines(network: Network) -> list[str]:
 
 
 def mixture_line(study: TensorConfig, components: TensorComponents) -> str:
-    """Reasons for which a mixture, or topics, do not fit the releases; empty: none."""
+    """Reasons for which a mixture, or topics, do not fit the releases; empty: none.
+
+    Row: mixture-told, topic-told
+    """
     reasons = verdicts.not_mixed(components)
     model = f"a mixture of {study.n_components} round groups does not fit these people"
     if study.counts_words:
