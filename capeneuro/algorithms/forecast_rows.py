@@ -47,7 +47,6 @@ from capeneuro.algorithms.designs import (
 from capeneuro.algorithms.outcomes import Outcomes
 from capeneuro.algorithms.tensors import REACH
 from capeneuro.algorithms.verdict import LEVEL
-from capeneuro.algorithms.verdicts import SUPREMUM
 from capeneuro.privacy.moments import largest_third
 
 # Deviation of the noise at the aggregator of (query, clip, stage).
@@ -58,6 +57,8 @@ RATIO = "noise over signal"
 # allow, where a prediction has to assume it. Of five public tables, about their means:
 # 0.14 (Twitter), 0.33 (crime), 0.50 (warfarin), 0.67 (adult), 0.76 (phishing).
 FILL = 1 / 3
+# Largest value of a symmetric normal tensor of order 3 on the sphere, over sqrt(K).
+SUPREMUM = 1.66
 # Share of a row's energy that is between components, where none is given.
 BETWEEN = 0.5
 # Concentration of topics' shares of words, of which a topic's squared norm follows.

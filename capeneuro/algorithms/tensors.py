@@ -30,9 +30,10 @@ expected noise in the whitened tensor, by released values: on mixtures P. For N 
 
 Guarantee
 ---------
-Two releases: ``second_moment`` and ``third_moment`` or ``whitened_third_moment``;
-``word_pairs`` and ``word_triples`` or ``whitened_word_triples``. Directions, floors,
-clips of the second, sigma^2, the choice of what is projected: post-processing.
+Releases: ``second_moment``, ``third_moment`` or ``whitened_third_moment``, and ``mean``
+for the verdict; ``word_pairs`` and ``word_triples`` or ``whitened_word_triples``.
+Directions, floors, clips of the second, sigma^2, the choice of what is projected,
+verdicts: post-processing.
 
 # Differs from Imtiaz 2018: exact Frobenius sensitivities for replace-one; symmetric
 noise in packed coordinates; words' moments symmetric before noise; M3 reduced before
@@ -46,7 +47,8 @@ import numpy as np
 import scipy
 
 from capeneuro import linalg
-from capeneuro.algorithms import shrinkage, tensor_parts
+from capeneuro.algorithms import metrics, shrinkage, tensor_parts
+from capeneuro.algorithms.pca import released_center
 from capeneuro.algorithms.shown import brief
 from capeneuro.algorithms.shrinkage import FLOOR, ROUNDING
 from capeneuro.federation.mechanism import Mechanism, Release
@@ -55,6 +57,9 @@ from capeneuro.privacy.clipping import CLIP_SAFETY
 from capeneuro.privacy.moments import largest_third
 from capeneuro.privacy.queries import QUERIES
 
+# Pairs of decompositions with further noise, from which errors of centers are found,
+# and the quantile of these.
+N_HALVES, QUANTILE = 12, 0.9
 # Clip of the cube of a reduced sample: squared norm over its mean. Noise grows as its
 # power 3/2; at 1.5 rare components are cut visibly, at 2.5 no more.
 REACH = 2.5
@@ -112,17 +117,23 @@ class TensorComponents:
         Deviation of the noise in one packed coordinate of both releases, shape (2,).
     n_units
         Public number of units behind it.
-    loadings
-        Of each component, less the mean of all, along the directions of the pairs that
-        were kept, strongest first; shape (K, K), columns of unit norm.
-    strength_noise
-        Deviation of the noise of the triples in each eigenvalue, shape (K,).
+    errors
+        Error of each center by the noise of both releases, shape (K,): the length that
+        nine in ten stay below, in the unit of ``components`` [:func:`_center_noise`].
+    weight_error
+        Logarithm of the sum of weights, which is 0 of a mixture, less its noise.
+    mean_error
+        Distance of the released mean from the mean of the found mixture, as a share of
+        the root mean square of its centers, less its noise; NaN if no mean was
+        released.
+    spread
+        Variance of people in the direction that K centers cannot have, over that in
+        their last one [:func:`_spread`]; of topics from the spectrum beyond K, where it
+        exceeds the noise. 0 of K groups, but for noise; NaN if no mean was released.
     departure
         How far the releases are from those of one group: of a mixture the triples from
-        the nearest that one Gaussian group can have, in deviations [:func:`departure`],
-        or the pairs from features that do not go together [:func:`feature_dependence`],
-        whichever is nearer to its level; of topics the second largest eigenvalue of the
-        pairs. NaN for one component.
+        the nearest that one Gaussian group can have, in deviations [:func:`departure`];
+        of topics the second largest eigenvalue of the pairs. NaN for one component.
     null_departure
         Its 95% quantile in studies of people of one group, for noise of privacy and of
         sampling.
@@ -137,8 +148,10 @@ class TensorComponents:
     spectrum: np.ndarray
     noise_deviations: np.ndarray
     n_units: int
-    loadings: np.ndarray
-    strength_noise: np.ndarray
+    errors: np.ndarray
+    weight_error: float
+    mean_error: float
+    spread: float
     departure: float
     null_departure: float
 
@@ -221,7 +234,7 @@ def from_whitened(white: Whitening, T: np.ndarray, **options: int) -> Decomposit
 
 def mixture_components(
     federation: Federation,
-    mechanisms: tuple[Mechanism, Mechanism],
+    mechanisms: tuple[Mechanism, ...],
     n_components: int,
     norm_bound: float,
     clip: float = 1.0,
@@ -238,8 +251,9 @@ def mixture_components(
     federation
         Sites whose columns are samples, not centered.
     mechanisms
-        How the second and the third moment are released. Equal shares of a budget are
-        about the best.
+        How the second and the third moment are released, and the mean. Equal shares of
+        a budget are about the best for the moments. Without one for the mean no verdict
+        can be given.
     n_components
         Number K of components, at most D (below D where sigma^2 is not given).
     norm_bound
@@ -271,17 +285,14 @@ def mixture_components(
 
     Guarantee
     ---------
-    One release of ``second_moment`` and one of a third moment.
+    One release each of ``second_moment``, of a third moment and of ``mean``.
     """
-    first, second = mechanisms
+    first, second, *of_mean = mechanisms
     common, clip = {"norm_bound": float(norm_bound)}, first.clip(clip)
     pairs = first.answer(federation, "second_moment", common | {"clip": clip})
-    white = whitening(
-        linalg.unpack_symmetric(pairs.value),
-        n_components,
-        pairs.deviation,
-        None if variance is None else variance / norm_bound**2,
-    )
+    scaled = None if variance is None else variance / norm_bound**2
+    C = linalg.unpack_symmetric(pairs.value)
+    white = whitening(C, n_components, pairs.deviation, scaled)
     D, s, P = len(white.vectors), white.variance, white.P.astype(np.float64)
     S = s * P.T @ P
     features = {
@@ -308,13 +319,31 @@ def mixture_components(
     parts = from_whitened(white, T, **options)
     clips = Clips(clip, bound if projected else features["clip"], projected)
     against = departure(white, T, triples, clips)
-    if n_components > 1 and D > 3:  # of fewer a mean explains all products
-        C = linalg.unpack_symmetric(pairs.value)
-        together = feature_dependence(C, pairs.deviation, pairs.n_units)
-        against = min(against, together, key=lambda pair: pair[0] / pair[1])
-    components, variance = parts.components * norm_bound, s * norm_bound**2
-    parts = parts._replace(components=components)
-    return _components(pairs, triples, white, projected, parts, variance, against)
+    A, w = parts.components, parts.weights
+    errors, weight_noise, noise = _center_noise(
+        white, pairs, triples, projected, A, scaled, **options
+    )
+    mean_error = spread = np.nan
+    if of_mean:
+        mean = released_center(federation, of_mean[0], norm_bound, clip**0.5)
+        noise += D * mean.deviation**2
+        mean_error = _mean_error(w, A, mean.value, noise)
+        spread = _spread(white, mean.value)
+    return TensorComponents(
+        weights=w,
+        components=A * norm_bound,
+        eigenvalues=parts.eigenvalues,
+        variance=s * norm_bound**2,
+        spectrum=white.spectrum,
+        noise_deviations=np.array([pairs.deviation, triples.deviation]),
+        n_units=triples.n_units,
+        errors=errors * norm_bound,
+        weight_error=_less(_log_sum(w), weight_noise),
+        mean_error=mean_error,
+        spread=spread,
+        departure=against[0],
+        null_departure=against[1],
+    )
 
 
 def topic_components(
@@ -359,12 +388,36 @@ def topic_components(
     triples = second.answer(federation, query, parameters)
     T = whitened(white, triples.value, projected)
     parts = from_whitened(white, T, **options)
-    A = np.maximum(parts.components, 0)
-    sums = A.sum(axis=0)
-    A[:, sums == 0] = 1.0
-    parts = parts._replace(components=A / A.sum(axis=0))
-    against = _second_topic(white, pairs.n_units)
-    return _components(pairs, triples, white, projected, parts, 0.0, against)
+    A, w, K = parts.components, parts.weights, n_components
+    errors, weight_noise, noise = _center_noise(
+        white, pairs, triples, projected, A, **options
+    )
+    # Shares add up to 1, so the pairs' sums are the mean; noise adds up in them, too.
+    noise += pairs.deviation**2 * len(A) * (len(A) + 1) / 2
+    level = _one_topic(white, pairs.n_units)
+    beyond = white.spectrum[K:].max(initial=0.0)
+    return TensorComponents(
+        weights=w,
+        components=_as_shares(A),
+        eigenvalues=parts.eigenvalues,
+        variance=0.0,
+        spectrum=white.spectrum,
+        noise_deviations=np.array([pairs.deviation, triples.deviation]),
+        n_units=triples.n_units,
+        errors=errors,
+        weight_error=_less(_log_sum(w), weight_noise),
+        mean_error=_mean_error(w, A, M2.sum(axis=0), noise),
+        spread=float(beyond / white.values[-1]) if beyond > level else 0.0,
+        departure=float(white.spectrum[1]) if K > 1 else np.nan,
+        null_departure=level if K > 1 else np.nan,
+    )
+
+
+def _as_shares(A: np.ndarray) -> np.ndarray:
+    """Shares of words: negative ones set to 0, then divided by their sum."""
+    A = np.maximum(A, 0)
+    A[:, A.sum(axis=0) == 0] = 1.0
+    return A / A.sum(axis=0)
 
 
 def whitened(white: Whitening, packed: np.ndarray, projected: bool) -> np.ndarray:
@@ -403,34 +456,94 @@ def _reduction_is_quieter(
     return bool(squares[1] <= squares[0])
 
 
-def _components(
+def _center_noise(
+    white: Whitening,
     pairs: Release,
     triples: Release,
-    white: Whitening,
     projected: bool,
-    parts: Decomposition,
-    variance: float,
-    against: tuple[float, float],
-) -> TensorComponents:
-    V, weights = parts.whitened, parts.weights
-    apart = np.sqrt(white.values)[:, None] * V / np.sqrt(weights)
-    if len(weights) > 1:  # without their common part
-        apart = apart - (apart @ weights / weights.sum())[:, None]
-    # Noise of deviation t in packed coordinates has t |x|^3 along x.
-    x = white.values[:, None] ** (-0.25 if projected else -0.5) * V
-    return TensorComponents(
-        weights=weights,
-        components=parts.components,
-        eigenvalues=parts.eigenvalues,
-        variance=variance,
-        spectrum=white.spectrum,
-        noise_deviations=np.array([pairs.deviation, triples.deviation]),
-        n_units=triples.n_units,
-        loadings=apart / np.maximum(np.linalg.norm(apart, axis=0), linalg.TINY),
-        strength_noise=triples.deviation * np.linalg.norm(x, axis=0) ** 3,
-        departure=against[0],
-        null_departure=against[1],
-    )
+    A: np.ndarray,
+    variance: float | None = 0.0,
+    **options: int,
+) -> tuple[np.ndarray, float, float]:
+    """Error of each center, of weights and of the mean, by noise; post-processing.
+
+    Noises E and e are drawn by the law of those of pairs and triples, and the releases
+    are decomposed again with both added, and with both subtracted. The noises of these
+    two are independent, each of twice the variance of the released. So half of a
+    center's difference between the two varies as the released center does.
+
+    Parameters
+    ----------
+    white, pairs, triples, projected
+        Of the study.
+    A
+        Its centers in the released scale, (D, K).
+    variance
+        As of :func:`whitening`.
+    options
+        Of :func:`.tensor_parts.tensor_power`.
+
+    Returns
+    -------
+    tuple of numpy.ndarray, float and float
+        Length that nine in ten errors of each center stay below, (K,), and the mean
+        squares of those of the logarithm of the sum of weights and of the mean.
+    """
+    K, tau, rng = A.shape[1], np.sqrt(2) * pairs.deviation, np.random.default_rng(0)
+    if not tau:
+        return np.zeros(K), 0.0, 0.0
+    back = np.linalg.pinv(white.P.astype(np.float64)) if projected else np.eye(len(A))
+    errors, differences = [], []
+    for _ in range(N_HALVES):
+        E = pairs.deviation * rng.standard_normal(pairs.value.size)
+        e = triples.deviation * rng.standard_normal(triples.value.size)
+        centers, sums = [], []
+        for sign in (1, -1):
+            C = linalg.unpack_symmetric(pairs.value + sign * E)
+            half = whitening(C, K, tau, variance)
+            T = linalg.unpack_symmetric3(triples.value + sign * e)
+            T = tensor_parts.multilinear(T, back @ half.W)
+            parts = from_whitened(half, T, **options)
+            order = metrics.nearest(A, parts.components)[1]
+            centers.append(parts.components[:, order])
+            mean = parts.components @ parts.weights
+            sums.append([_log_sum(parts.weights), *mean])
+        errors.append(np.linalg.norm(centers[0] - centers[1], axis=0) / 2)
+        differences.append(np.subtract(*sums) / 2)
+    of_weights, *of_mean = np.mean(np.square(differences), axis=0)
+    return np.quantile(errors, QUANTILE, axis=0), of_weights, sum(of_mean)
+
+
+def _log_sum(weights: np.ndarray) -> float:
+    """Logarithm of the sum of weights, of which noise may leave nothing."""
+    return float(np.log(max(weights.sum(), linalg.TINY)))
+
+
+def _less(value: float, noise: float) -> float:
+    """Size of a value less the mean square of its noise."""
+    return float(np.sqrt(max(value**2 - noise, 0.0)))
+
+
+def _mean_error(w: np.ndarray, A: np.ndarray, mean: np.ndarray, noise: float) -> float:
+    """Distance of a mean (D,) from a mixture's, over the size of its centers.
+
+    ``noise``: mean square of its noise, which is subtracted from the squared distance.
+    """
+    size = np.sqrt(w @ np.sum(A**2, axis=0))
+    return _less(np.linalg.norm(A @ w - mean), noise) / max(size, linalg.TINY)
+
+
+def _spread(white: Whitening, mean: np.ndarray) -> float:
+    """Least variance of people between groups over the next, in K directions.
+
+    K centers lie in a plane of K - 1 directions through their mean, so ``M2 - m m'`` is
+    of rank K - 1. Factors that are skewed, each by itself, have K. Of one component it
+    is over M2.
+    """
+    m = white.vectors.T @ mean
+    values = np.linalg.eigvalsh(np.diag(white.values) - np.outer(m, m))
+    over = values[1] if len(m) > 1 else white.values[0]
+    return float(values[0] / over) if over > 0 else np.inf
 
 
 # --- is it one group? -----------------------------------------------------------------
@@ -443,7 +556,7 @@ N_STEPS, STARTS = 12, (0.3, 0.7, 0.98)
 N_CLIPPED, CLIP_STEPS = 20_000, 30
 # Mean weight of clipped people below which more stretching changes nothing.
 LEAST_KEPT = 0.01
-# Chance that people of one group, or features that do not go together, depart so far.
+# Chance that people of one group depart so far.
 LEVEL = 0.05
 
 
@@ -673,67 +786,15 @@ def _studies(
     return np.stack(third), np.stack(second)
 
 
-def feature_dependence(
-    C: np.ndarray, noise_deviation: float, n_units: int
-) -> tuple[float, float]:
-    """How far released pairs are from features that do not go together; no cost.
-
-    Features that are skewed each by itself have the triples of several groups, but
-    groups make features go together. Where they do not, products of two features are
-    those of their means. The squared distance from the nearest such products, each over
-    its variance by noise and sampling, is then below a quantile of chi-square.
-
-    Parameters
-    ----------
-    C
-        Released second moment, (D, D), D > 3, not centered.
-    noise_deviation
-        In one packed coordinate.
-    n_units
-        Public number of units.
-
-    Returns
-    -------
-    tuple of float
-        The squared distance, and its 95% quantile.
-    """
-    D, off = len(C), ~np.eye(len(C), dtype=bool)
-    values, V = linalg.top_eigenpairs(C, 1)
-    means = np.sqrt(max(float(values[0]), 0.0)) * V[:, 0]
-    variances = np.diag(C)
-    # Twice: variances of features are known when their means are.
-    for _ in range(2):
-        sampling = np.outer(variances, variances) / n_units
-        W = off / np.maximum(noise_deviation**2 / 2 + sampling, linalg.TINY)
-        fit = scipy.optimize.minimize(
-            _products, means, (C, W), jac=True, method="L-BFGS-B"
-        )
-        means = fit.x
-        variances = np.maximum(np.diag(C) - means**2, 0)
-    quantile = scipy.stats.chi2.isf(LEVEL, D * (D - 3) // 2)
-    return float(2 * fit.fun), float(quantile)
-
-
-def _products(
-    means: np.ndarray, C: np.ndarray, W: np.ndarray
-) -> tuple[float, np.ndarray]:
-    """Quarter of the weighted squares of C less means' products, and its slope."""
-    residual = C - np.outer(means, means)
-    return float(np.sum(W * residual**2) / 4), -(W * residual) @ means
-
-
-def _second_topic(white: Whitening, n_units: int) -> tuple[float, float]:
-    """Second eigenvalue of pairs of words, and its 95% quantile for one topic.
+def _one_topic(white: Whitening, n_units: int) -> float:
+    """95% quantile of the second eigenvalue of pairs of words, for one topic.
 
     Documents of three words sample the most; rows of common words vary the most.
     """
-    D, K = white.vectors.shape
-    if K == 1:
-        return np.nan, np.nan
-    p = np.abs(white.vectors[:, 0])
+    D, p = len(white.vectors), np.abs(white.vectors[:, 0])
     sampling = (p / p.sum()).max() / 2 / n_units / D
     deviation = (white.noise_deviation**2 + sampling) ** 0.5
-    return float(white.spectrum[1]), shrinkage.largest_eigenvalue(deviation, D)
+    return shrinkage.largest_eigenvalue(deviation, D)
 
 
 # --- whose component: of a row, where the row is --------------------------------------

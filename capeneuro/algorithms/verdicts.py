@@ -34,8 +34,10 @@ N_NOISE = 1000
 TOGETHER = "all features together"
 # Share of a component that the data must have, and below which nothing is there.
 HALF, LITTLE = 0.5, 0.1
-# Largest value of a symmetric normal tensor of order 3 on the sphere, over sqrt(K).
-SUPREMUM = 1.66
+# Of groups: least distance to the nearest other center over a center's error; and most
+# error of weights (their sum is between 0.8 and 1.25), of the mean, and variance where
+# groups have none. Fixed on simulated groups and factors.
+CLEAR, WEIGHT_ERROR, MEAN_ERROR, SPREAD = 4.0, float(np.log(1.25)), 0.15, 0.25
 
 
 def _by_share(
@@ -130,25 +132,45 @@ def of_groups(components: TensorComponents) -> Verdicts:
 
     Row: mixture-told, topic-told
 
-    The share of a component, less the mean of all, along directions of the pairs that
-    stand above the noise, as in :func:`of_components`. A component whose
-    strength the noise of the triples reaches by itself cannot be told from a mixture of
-    the others. Where people of one group would give all of it, no group is found: what
-    stands above the noise then is how they vary.
+    A center is told where the noise of the releases moves it by at most a quarter of
+    the distance to the nearest other center. None is told where people of one group
+    would give the releases, or where the found components are no mixture
+    [:func:`not_mixed`].
     """
-    K, tau = len(components.weights), components.noise_deviations[0]
-    names = [f"component {i + 1}" for i in range(K)]
-    share = reliabilities(components.spectrum, tau, K) @ components.loadings**2
-    verdicts = _by_share(names, share, "component", "components")
-    reached = (
-        components.eigenvalues < (SUPREMUM * K**0.5 + 1) * components.strength_noise
-    )
+    A, K = components.components, len(components.weights)
+    apart = np.linalg.norm(A[:, :, None] - A[:, None], axis=0)
+    apart[np.diag_indices(K)] = np.inf
+    distances = apart.min(axis=1) / np.maximum(components.errors, TINY)
     is_one = components.departure <= components.null_departure
-    labels = tuple(
-        NOT_ABOVE if is_one else UNTOLD if alike and label == ABOVE else label
-        for alike, label in zip(reached, verdicts.labels, strict=True)
+    labels = np.select(
+        [np.full(K, is_one), (distances >= CLEAR) & (not not_mixed(components))],
+        [NOT_ABOVE, ABOVE],
+        UNTOLD,
     )
-    return replace(verdicts, labels=labels)
+    names = tuple(f"component {i + 1}" for i in range(K))
+    measure = "distance of a center to the nearest other, over its error by noise"
+    levels, labels = np.full(K, CLEAR), tuple(labels.tolist())
+    return Verdicts(names, distances, levels, labels, measure, noun="components")
+
+
+def not_mixed(components: TensorComponents) -> list[str]:
+    """Reasons against a mixture with these components; empty: it fits.
+
+    Row: mixture-told, topic-told
+
+    A mixture's weights add up to 1, its mean is that of all people, and its centers lie
+    in a plane of a dimension less than their number.
+    """
+    total, off = components.weights.sum(), components.mean_error
+    if np.isnan(off):
+        return ["no mean was released, by which a mixture could be tested"]
+    holds = {
+        f"the shares add up to {total:.2f} instead of 1": components.weight_error
+        <= WEIGHT_ERROR,
+        f"their mean is off by {off:.2f} of the size of a center": off <= MEAN_ERROR,
+        "people also vary where a mixture does not": components.spread <= SPREAD,
+    }
+    return [words for words, is_so in holds.items() if not is_so]
 
 
 def of_patterns(patterns: Patterns) -> Verdicts:

@@ -9,6 +9,9 @@ from capeneuro.config.rows import ALGORITHM, ROW_MEANING, ROW_USES, RowStudy
 from capeneuro.config.sections import Fraction, Section, fail
 from capeneuro.config.study import ReleaseStep
 
+# Share of mu^2 of the mean of a mixture, by which its verdict is checked.
+MEAN_SHARE = 0.05
+
 
 class TensorOptions(Section):
     """Components by orthogonal tensor decomposition."""
@@ -24,7 +27,8 @@ class TensorOptions(Section):
     instead of D^3 travel. False: as in the papers, for up to some 50 features; null:
     what has less noise."""
     pair_share: Fraction = 0.5
-    """Share of mu^2 that the pairs (second moment) may spend; triples have the rest."""
+    """Share of mu^2 for the pairs (second moment); the triples receive the rest. In a
+    mixture, 5% go to the mean first."""
 
 
 class TensorConfig(RowStudy):
@@ -74,15 +78,27 @@ class TensorConfig(RowStudy):
     @property
     def n_releases(self) -> dict[str, int]:
         """Releases that each stage pays for."""
-        return {"pairs": 1, "triples": 1}
+        return dict.fromkeys(self.shares, 1)
 
     @property
     def shares(self) -> dict[str, float]:
         """Share of mu^2 of each stage."""
         share = self.tensors.pair_share
-        return {"pairs": share, "triples": 1 - share}
+        if self.counts_words:
+            return {"pairs": share, "triples": 1 - share}
+        moments = 1 - MEAN_SHARE
+        return {
+            "pairs": moments * share,
+            "triples": moments * (1 - share),
+            "mean": MEAN_SHARE,
+        }
 
     @property
     def queries(self) -> dict[str, str]:
         """Queries to a site in each stage, in words."""
-        return {"pairs": "the second moment", "triples": "the third moment"}
+        words = {
+            "pairs": "the second moment",
+            "triples": "the third moment",
+            "mean": "the mean",
+        }
+        return {stage: words[stage] for stage in self.shares}

@@ -18,6 +18,7 @@ from capeneuro.algorithms.tensors import TensorComponents
 from capeneuro.algorithms.verdict import Verdicts
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.study import StudyConfig
+from capeneuro.config.tensors import TensorConfig
 from capeneuro.linalg import TINY
 
 # Mean weight of people below which clipping is mentioned, and below which statements on
@@ -492,6 +493,18 @@ def network_lines(network: Network) -> list[str]:
         "probabilities are calibrated by released counts: the network's log-odds are "
         f"multiplied by {network.slope:.2f} (95% interval {low:.2f} to {high:.2f})",
     ]
+
+
+def mixture_line(study: TensorConfig, components: TensorComponents) -> str:
+    """Reasons for which a mixture, or topics, do not fit the releases; empty: none.
+
+    Row: mixture-told, topic-told
+    """
+    reasons = verdicts.not_mixed(components)
+    model = f"a mixture of {study.n_components} round groups does not fit these people"
+    if study.counts_words:
+        model = f"{study.n_components} topics, one per person, do not fit these people"
+    return f"{model}: {'; '.join(reasons)}" if reasons else ""
 
 
 def tensor_lines(components: TensorComponents) -> list[str]:

@@ -562,7 +562,7 @@ class ComponentsKind(StudyKind):
             n_people = subspace.n_units if study.budget.unit == "subject" else 0
             verdicts = of_changes(prior, posterior, P, n_people)
             return self._unless_mixed(verdicts, unmixing)
-        return of_components(unmixing)
+        return sentences.as_tested(study, of_components(unmixing))
 
     def _unless_mixed(self, verdicts: Verdicts, unmixing: Unmixing) -> Verdicts:
         """Withdraw verdicts where the noise of ICA's rounds may mix components."""

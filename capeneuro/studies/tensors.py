@@ -182,7 +182,13 @@ class TensorsKind(RowStudyKind):
 
     def summary(self, result: TensorComponents) -> list[str]:
         """Summarize the result in words, a line each."""
-        return sentences.tensor_lines(result)
+        line = sentences.mixture_line(self.study, result)
+        return [*sentences.tensor_lines(result), *([line] if line else [])]
+
+    def headline(self, result: TensorComponents, verdicts: Verdicts) -> str:
+        """Say in the report's first paragraph if the model does not fit."""
+        line = sentences.mixture_line(self.study, result)
+        return line[:1].upper() + line[1:]
 
     # --- tables, maps and report -----------------------------------------------------
 

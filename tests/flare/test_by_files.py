@@ -33,7 +33,7 @@ from capeneuro.studies import sites as site_files
 # Visits of each kind after the entry: those that adapt to what was released, as to a
 # rough center, take more.
 VISITS = {
-    "tensors": 2,
+    "tensors": 3,
     "patterns": 2,
     "regression": 2,
     "network": 5,

@@ -14,7 +14,7 @@ from readable import assert_readable
 from tiny_study import ACCEPT, begin
 
 from capeneuro import cli, linalg
-from capeneuro.algorithms import regression, tensors, verdicts
+from capeneuro.algorithms import forecast_rows, regression, tensors
 from capeneuro.algorithms.network import Network
 from capeneuro.config import load, study
 from capeneuro.config.errors import ConfigError
@@ -312,7 +312,7 @@ def test_nothing_of_persons_is_in_the_results(done):
         "regression": "row and target together",
         "calibration": "Rows are not clipped",
         "patterns": "row over rows.norm_bound",
-        "triples": "Longer rows than the bound",
+        "mean": "Longer rows than the bound",
     }
     words = "Words of each person" if len(study.feature_columns) == 1 else None
     assert (words or said[list(study.n_releases)[-1]]) in page
@@ -662,8 +662,8 @@ def test_tensors_noise_is_as_predicted_within_a_factor_of_two(folder, monkeypatc
         U /= np.linalg.norm(U, axis=0)
         U = np.einsum("ijk,jn,kn->in", T, U, U) + 3 * U
     largest = np.linalg.norm(U, axis=0).max() - 3
-    assert 0.5 < largest / (verdicts.SUPREMUM * np.sqrt(K)) < 2
-    assert 0.5 < verdicts.SUPREMUM * second * v**power / said[1] < 2
+    assert 0.5 < largest / (forecast_rows.SUPREMUM * np.sqrt(K)) < 2
+    assert 0.5 < forecast_rows.SUPREMUM * second * v**power / said[1] < 2
 
 
 # --- bad input, one line each --------------------------------------------------------

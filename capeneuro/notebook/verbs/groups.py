@@ -1,5 +1,7 @@
 """Verbs for groups of people and topics of documents: capeAGN."""
 
+import numpy as np
+
 from capeneuro.algorithms import tensors
 from capeneuro.algorithms.forecast_rows import (
     RATIO,
@@ -8,8 +10,10 @@ from capeneuro.algorithms.forecast_rows import (
     predict_topics,
 )
 from capeneuro.algorithms.tensors import TensorComponents
+from capeneuro.config.tensors import MEAN_SHARE
 from capeneuro.notebook.sites import Sites
 from capeneuro.notebook.verbs import planning
+from capeneuro.privacy.clipping import clip_factors
 
 
 def mixture_components(
@@ -46,7 +50,8 @@ def mixture_components(
 
     Guarantee
     ---------
-    One release of ``second_moment`` and one of a third moment, half of the share each.
+    One release each of ``mean``, with 5% of the share, of ``second_moment`` and of a
+    third moment, with half of the rest each.
 
     Examples
     --------
@@ -58,18 +63,25 @@ def mixture_components(
     """
     D, share = planning.n_features(sites), sites.share(share)
     scaled_variance = None if variance is None else variance / norm_bound**2
+    half, of_mean = (1 - MEAN_SHARE) * share / 2, MEAN_SHARE * share
     # The norm of a typical row, as `rows.norm_bound`.
     forecast = predict_mixture(
-        planning.noise_deviation(sites, share / 2),
+        planning.noise_deviation(sites, half),
         D,
         n_components,
         fill(D, 1.0),
         scaled_variance,
     )
     planning.refuse_noise(sites, forecast[RATIO])
-    pairs, triples = sites.mechanism(1, share / 2), sites.mechanism(1, share / 2)
+    stages = tuple(sites.mechanism(1, part) for part in (half, half, of_mean))
+    longest = np.inf if sites.arm == "non-private" else norm_bound * clip**0.5
+
+    def shortened(k: int, X: np.ndarray) -> np.ndarray:
+        return X * clip_factors(np.linalg.norm(X, axis=0), longest)
+
+    # All releases are then of the same rows, as with `rows.shorten` in a study file.
     return tensors.mixture_components(
-        sites.federation(), (pairs, triples), n_components, norm_bound, clip, variance
+        sites.federation(shortened), stages, n_components, norm_bound, clip, variance
     )
 
 
