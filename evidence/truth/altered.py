@@ -25,7 +25,7 @@ largest. ``changed`` is how often the verdict calls the altered network changed,
 ``others`` the other 19 (all, where nothing is altered), ``any`` at least one.
 ``unaltered`` are people of other sites, ``public`` the prior's own people.
 
-    python -m evidence.truth.altered [--data ../shared/data]
+    python -m evidence.truth.altered
 
 Writes ``altered.tsv``; half an hour.
 """
@@ -373,16 +373,15 @@ def of_fold(of: Study, name: str, given: argparse.Namespace, at: np.ndarray) -> 
 def main() -> None:
     """Run, print and write the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--people", type=int, nargs="+", default=PEOPLE)
     parser.add_argument("--epsilons", type=float, nargs="+", default=EPSILONS)
     parser.add_argument("--populations", type=int, default=2)
     parser.add_argument("--draws", type=int, default=1)
     given = parser.parse_args()
     verdicts.N_NOISE = N_NOISE
-    at, rows = centres(given.data / "atlases/CC200_4mm.nii.gz"), []
+    at, rows = centres(rates.DATA / "atlases/CC200_4mm.nii.gz"), []
     alarms: list[float] = []
-    for name, of in studies(abide.load(given.data / "abide_cc200")):
+    for name, of in studies(abide.load(rates.DATA / "abide_cc200")):
         for key, found in of_fold(of, name, given, at).items():
             means = [f"{x:.3f}" for x in np.mean(found, axis=0)]
             rows.append([*map(str, key), str(len(found)), *means])

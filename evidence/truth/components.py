@@ -335,14 +335,13 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=10)
     parser.add_argument("--kernels", nargs="+", type=float, default=[0.5, 0.8, 1.2, 2])
     parser.add_argument("--epsilons", nargs="+", type=float, default=[4.0, 32.0])
-    parser.add_argument("--folder", type=Path, default=rates.DATA, help="public data")
     parser.add_argument("--picture", type=Path, help="where ABIDE's figure goes")
     given = parser.parse_args()
     for data in given.data:
         if data == "demo":
             demo(given.draws)
         elif data == "abide":
-            abide(given.draws, given.folder, given.picture)
+            abide(given.draws, rates.DATA, given.picture)
         elif data == "maps":
             maps(given.draws, [1.0, 8.0])
         else:

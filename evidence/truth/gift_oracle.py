@@ -8,7 +8,6 @@ sites), the matched |r| of each component with GIFT's, and each solution's
 log-likelihood.
 """
 
-import os
 from pathlib import Path
 
 import h5py
@@ -30,9 +29,10 @@ from capeneuro.federation.rules import Limits
 from capeneuro.federation.site import Site
 from capeneuro.federation.transport import InProcess
 from capeneuro.privacy import accounting
+from evidence.truth import rates
 
 ROOT = Path(__file__).parents[2]
-DATA = Path(os.environ.get("CAPENEURO_DATA", ROOT / "../shared/data")).resolve()
+DATA = rates.DATA.resolve()
 FOLDER = DATA / "fmri4d_gift"
 RUN = FOLDER / "sub-007_lowres.nii.gz"
 # A hundred times djICA's rate, for a mean over samples; annealed as djICA does.

@@ -13,10 +13,8 @@ share of told centers within half the distance to the nearest other center; "one
 share of studies whose people could be of one group.
 """
 
-import argparse
 from collections.abc import Callable
 from functools import cache, partial
-from pathlib import Path
 from time import process_time
 
 import numpy as np
@@ -26,6 +24,7 @@ import capeneuro as cn
 from capeneuro.algorithms import metrics, verdicts
 from capeneuro.algorithms.tensors import TensorComponents
 from capeneuro.privacy.accounting import Unit
+from evidence.truth import rates
 from papers.cells.regression import load
 
 N, D, K = 3000, 20, 3
@@ -113,7 +112,7 @@ def factors(rng: np.random.Generator, n: int, law: str) -> Made:
 @cache
 def whole_table(name: str) -> np.ndarray:
     """Features of a real table, scaled to [-1, 1], (D, people)."""
-    X = np.asarray(load(name, "../shared/data", 0, 0).X, float)
+    X = np.asarray(load(name, str(rates.DATA), 0, 0).X, float)
     low, high = X.min(axis=1, keepdims=True), X.max(axis=1, keepdims=True)
     return (2 * (X - low) / np.maximum(high - low, 1e-9) - 1)[high[:, 0] > low[:, 0]]
 
@@ -222,8 +221,7 @@ def are_right(found: TensorComponents, A: np.ndarray) -> np.ndarray:
 
 def main() -> None:
     """Measure, and print one line a kind of people, epsilon and unit."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--draws", type=int, default=40)
+    parser = rates.options(__doc__, 40)
     parser.add_argument("--people", type=int, default=N)
     parser.add_argument("--components", type=int, default=K)
     parser.add_argument("--epsilons", type=float, nargs="+", default=[1.0, 4.0, 16.0])
@@ -235,11 +233,11 @@ def main() -> None:
         f"{'people':22}{'epsilon':>8} {'unit':8}{'any told':>9}{'told':>6}{'right':>7}"
         f"{'one':>6}{''.join(f'{name:>14}' for name in numbers)}{'s':>6}"
     )
-    has_tables = Path("../shared/data/tabular").exists()
     for kind in options.kinds:
-        if kind.split(",")[0] in TABLES and not has_tables:
-            print(f"{kind:22} skipped: ../shared/data/tabular is not here")
+        if kind.split(",")[0] in TABLES and not (rates.DATA / "tabular").exists():
+            print(f"{kind:22} skipped: {rates.DATA / 'tabular'} is not here")
             continue
+        alarms: list[bool] = []
         for epsilon in options.epsilons:
             for unit in options.units:
                 rng, rows = np.random.default_rng(1), []
@@ -257,6 +255,7 @@ def main() -> None:
                     error = np.median(1 / judged.values)
                     rows.append((told, right, one, *numbers, error, took))
                 told, right, one, *numbers, took = zip(*rows, strict=True)
+                alarms += np.any(told, axis=1).tolist()
                 right = np.concatenate(right)
                 share = f"{right.mean():.2f}" if right.size else "-"
                 spread = "".join(
@@ -269,6 +268,9 @@ def main() -> None:
                     f"{spread}{np.mean(took):6.1f}",
                     flush=True,
                 )
+        name = "topic-told" if kind in TOPICS else "mixture-told"
+        data = kind.replace(",", "").replace(" ", "-")
+        rates.say(f"{name}/{data}", np.mean(alarms), len(alarms))
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ def main() -> None:
             print(f"{epsilon:g}", n, f"{person:.3g}", *(f"{x:.4f}" for x in numbers))
     limits = range(1, 51)
     longer = sum(gets_in(limit + 1, limit) for limit in limits)
-    rates.say("person-bound/simulated", max(over))
+    rates.say("person-bound/simulated", max(0.0, *over))
     rates.say("person-limit/simulated", longer / len(limits), len(limits))
 
 

@@ -24,7 +24,6 @@ Some two minutes on one core; it needs the data in ``../shared/data`` or
 """
 
 import argparse
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,10 +41,11 @@ from capeneuro.persons.named_networks import (
     PersonNetworks,
     person_networks,
 )
+from evidence.truth import rates
 from papers.cells import abide
 
 ROOT = Path(__file__).parents[2]
-DATA = Path(os.environ.get("CAPENEURO_DATA", ROOT / "../shared/data")).resolve()
+DATA = rates.DATA.resolve()
 TEMPLATES = {
     "36 networks": "networks/B_repackager_licence/picachooser_smithD50_ic36_3mm.nii.gz",
     "10 networks": "networks/B_repackager_licence/smith2009_rsn10_3mm.nii.gz",

@@ -10,12 +10,11 @@ often a difference of autism is told, and one of permuted labels.
 of two domains; intervals, false alarms and power by domain, beside a t test of all
 people without privacy.
 
-    python -m evidence.truth.networks abide|groups [--data ../shared/data] [--draws 40]
+    python -m evidence.truth.networks abide|groups [--draws 40]
 
 Writes ``networks_abide.tsv`` and ``validation/networks_groups.tsv``.
 """
 
-import argparse
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,6 +34,7 @@ from capeneuro.persons.dual_regression import dual_regression
 from capeneuro.privacy import accounting
 from capeneuro.privacy.blocks import Block
 from capeneuro.privacy.contrasts import REACH, linear_moments
+from evidence.truth import rates
 from sim import networks
 
 OUT = Path(__file__).parent
@@ -288,13 +288,11 @@ def of_groups(draws: int) -> list[list[str]]:
 
 def main() -> None:
     """Run one of the two, print and write its table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = rates.options(__doc__, 40)
     parser.add_argument("which", choices=["abide", "groups"])
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--draws", type=int, default=40)
     options = parser.parse_args()
     if options.which == "abide":
-        lines, header = of_abide(options.data, options.draws), ABIDE_HEAD
+        lines, header = of_abide(rates.DATA, options.draws), ABIDE_HEAD
     else:
         lines, header = of_groups(options.draws), GROUPS_HEAD
     files.write_table(OUT / f"networks_{options.which}.tsv", header.split(), lines)

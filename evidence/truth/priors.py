@@ -15,7 +15,7 @@ privacy, as a share of what chance leaves; and the energy of so many directions,
 share of the most. Beside each release stand the same code without private data
 ("public") and the study without a prior ("no prior").
 
-    python -m evidence.truth.priors [--data ../shared/data] [--draws 5]
+    python -m evidence.truth.priors [--draws 5]
                         [--what choice forecast people volumes courses public]
 
 `courses` are temporal maps where a volume is the unit, by the study's own steps (PCA
@@ -440,7 +440,7 @@ def work(what: str, series: Series, given: argparse.Namespace) -> Iterator[Any]:
     """Rows to be found."""
     if what == "choice":
         for kind, half in product(CHOICES, (0, 1)):
-            about = halves(series, given.data, kind, half)
+            about = halves(series, rates.DATA, kind, half)
             for M, epsilon in CHOICES[kind]:
                 yield delayed(of_choice)(about, half, M, epsilon, given.draws)
         return
@@ -448,7 +448,7 @@ def work(what: str, series: Series, given: argparse.Namespace) -> Iterator[Any]:
         for (R, M, epsilon), half in product(FORECASTS, (0, 1)):
             yield delayed(of_forecast)(series, half, R, M, epsilon, given.draws)
         return
-    every = folds(series, given.data)
+    every = folds(series, rates.DATA)
     if given.folds:
         every = [fold for fold in every if fold.name in given.folds]
     if what == "public":
@@ -503,7 +503,6 @@ def summary(what: str, rows: list[list[Any]]) -> str:
 def main() -> None:
     """Run, print and write the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--what", nargs="+", default=["choice", "forecast"])
     parser.add_argument("--people", type=int, nargs="+", default=PEOPLE)
     parser.add_argument("--draws", type=int, default=5)
@@ -514,7 +513,7 @@ def main() -> None:
     parser.add_argument("--epsilons", type=float, nargs="+", default=EPSILONS)
     parser.add_argument("--jobs", type=int, default=2)
     given = parser.parse_args()
-    series = abide.load(given.data / "abide_cc200")
+    series = abide.load(rates.DATA / "abide_cc200")
     for what in given.what:
         head, n = TABLES.get(what, (HEAD, 4))
         rows = []

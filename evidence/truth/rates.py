@@ -10,7 +10,8 @@ import os
 from pathlib import Path
 
 # Public data, which are not of the repository.
-DATA = Path(os.environ.get("CAPENEURO_DATA", "../shared/data"))
+ROOT = Path(__file__).parents[2]
+DATA = Path(os.environ.get("CAPENEURO_DATA", ROOT / "../shared/data"))
 
 
 def options(description: str, draws: int) -> argparse.ArgumentParser:

@@ -6,12 +6,11 @@ people can be expected to do better. Means of five splits, for temporal and spat
 ABIDE (128 people at 11 sites, 200 parcels), the Haxby runs of one person, and the
 simulator's sources.
 
-    python -m evidence.truth.replicability [--data ../shared/data]
+    python -m evidence.truth.replicability
 
 Writes ``replicability.tsv``; some minutes.
 """
 
-import argparse
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from joblib import Parallel, delayed
 
 from capeneuro.algorithms import metrics
 from capeneuro.data import files
+from evidence.truth import rates
 from papers.cells import abide, ica
 
 OUT = Path(__file__).with_suffix(".tsv")
@@ -65,13 +65,10 @@ def data(folder: Path) -> Iterator[tuple[str, People]]:
 
 def main() -> None:
     """Run all, print and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    given = parser.parse_args()
     warnings.simplefilter("ignore")  # that ICA did not converge is a result here
     rows = []
     print(*HEAD, sep="\t")
-    for name, people in data(given.data):
+    for name, people in data(rates.DATA):
         for R in COMPONENTS:
             for n in (8, 16, 32, 64, 128):
                 work = (delayed(halves)(people, n, R, seed) for seed in range(SPLITS))

@@ -257,7 +257,6 @@ def main() -> None:
     """Print one of the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("which", choices=HEADS)
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--draws", type=int, default=10)
     parser.add_argument("--tables", nargs="+", help="default: all")
     given = parser.parse_args()
@@ -267,7 +266,7 @@ def main() -> None:
     rows_of["first"] = first, ("spheres 1 apart", *tables[1:])
     measure, known = rows_of[given.which]
     lines = []
-    for line in measure(given.data, given.draws, given.tables or known):
+    for line in measure(rates.DATA, given.draws, given.tables or known):
         lines.append(line)
         print(*line, sep="\t", flush=True)
     columns = zip(*lines, strict=True)
@@ -278,7 +277,7 @@ def main() -> None:
             np.array(found[x], float) for x in ("right_exact", "right_centered")
         )
         rates.say("logistic-coefficients/tables", max(map(float, found["ratio"])))
-        rates.say("logistic-classes/tables", max(right - centered))
+        rates.say("logistic-classes/tables", max(0.0, *(right - centered)))
     elif given.which == "network":
         rates.say("probability/tables", np.mean([*map(float, found["slope_after"])]))
         rates.say("calibration-slope/tables", np.mean([*map(float, found["held"])]), n)
