@@ -782,7 +782,7 @@ class RowStudyKind(StudyKind):
         shape = self.shape
         atlases = [labels.read(atlas, shape.mask) for atlas in self.study.names]
         volumes = shape.basis.synthesis @ A[: shape.basis.n_features]
-        return group_maps.named(group_maps.zscore(volumes), atlases)
+        return group_maps.named(volumes, atlases)
 
     def chapter(self, record: dict[str, Any], threads: int = 1) -> page.Chapter:
         """Make the study's chapter of the report: pictures, verdicts and scores."""
