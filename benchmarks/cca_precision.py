@@ -1,7 +1,7 @@
 """What clipping does to canonical correlations.
 
 Run ``python -m benchmarks.cca_precision`` from the repository, some minutes. How often
-intervals hold is in :mod:`evidence.truth.statements`.
+intervals hold is in :mod:`evidence.truth.pairs`.
 
 People are normal draws with canonical correlations 0.9, 0.7, 0.5, 0.3 and 0.1 between
 five components a view, in 50 + 50 features without noise of measurement. Norm bounds

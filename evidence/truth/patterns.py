@@ -68,11 +68,11 @@ def study(
     maps = found.patterns / np.linalg.norm(found.patterns, axis=0)
     own = np.linalg.qr(found.patterns)[0]
     share = np.trace(own.T @ exact @ own) / np.trace(exact)
-    value, low, _ = found.captured
+    value, low, high = found.captured
     return Draw(
         verdicts.of_patterns(found).exceeds_noise,
         np.sum((V.T @ maps) ** 2, axis=0),
-        not np.isfinite(value) or bool(low <= share),
+        not np.isfinite(value) or bool(low <= share <= high),
         bool(np.isfinite(value)),
     )
 

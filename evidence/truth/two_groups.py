@@ -33,6 +33,7 @@ from capeneuro.config.network import CALIBRATION_SHARE
 from capeneuro.config.study import CENTER_SHARE
 from capeneuro.federation.transport import Ungated
 from capeneuro.privacy import accounting
+from evidence.truth import rates
 from papers import in_memory
 from papers.cells import network as cells
 from sim.classes import two_classes
@@ -265,8 +266,22 @@ def main() -> None:
     rows_of = {"logistic": (logistic, TABLES), "network": (network, tables)}
     rows_of["first"] = first, ("spheres 1 apart", *tables[1:])
     measure, known = rows_of[given.which]
+    lines = []
     for line in measure(given.data, given.draws, given.tables or known):
+        lines.append(line)
         print(*line, sep="\t", flush=True)
+    columns = zip(*lines, strict=True)
+    found = dict(zip(HEADS[given.which].split(), columns, strict=True))
+    n = given.draws * len(lines)
+    if given.which == "logistic":
+        right, centered = (
+            np.array(found[x], float) for x in ("right_exact", "right_centered")
+        )
+        rates.say("logistic-coefficients/tables", max(map(float, found["ratio"])))
+        rates.say("logistic-classes/tables", max(right - centered))
+    elif given.which == "network":
+        rates.say("probability/tables", np.mean([*map(float, found["slope_after"])]))
+        rates.say("calibration-slope/tables", np.mean([*map(float, found["held"])]), n)
 
 
 if __name__ == "__main__":
