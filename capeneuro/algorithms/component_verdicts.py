@@ -104,8 +104,8 @@ def with_evidence(
 def _maps_of_halves(unmixing: Unmixing, subspace: Subspace, start: Start):
     """The study's own way from a half's subspace to its maps.
 
-    Rounds that were paid for are not asked again: what they turned the start by is
-    applied to the start of each half, and what they left unknown is drawn.
+    No round is asked again. The rotation that the rounds found is applied to the start
+    of each half, and its remaining uncertainty is sampled.
     """
     if not unmixing.angle_deviation.size:
         return lambda half, rng: spatial_components(half).mixing

@@ -371,7 +371,7 @@ def _fit(
     limits = np.stack([low, high], axis=1)
     vars(self).pop("cross_validation_", None)  # of an earlier fit
     if self.n_folds is None:
-        model = models.linear_model(sites, 1.0, target_bounds, **settings)
+        model = models.fitted_model(sites, 1.0, target_bounds, **settings)
         model = model.in_unit(center, spread, bounds=limits)
     else:
         validation = models.cross_validate(

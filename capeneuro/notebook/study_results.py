@@ -24,7 +24,7 @@ COMPONENTS = (
 )
 IMAGES = {
     "components": COMPONENTS,
-    "zscores": ("icaz_components",),
+    "scaled": ("icaz_components",),
     "mask": ("brain_mask",),
 }
 TABLES = {
@@ -47,9 +47,9 @@ class Results:
 
     Attributes
     ----------
-    components, zscores, mask : nibabel.Nifti1Image
-        Maps as released and as z-scores, and the study's mask; nilearn plots them. Of
-        parcels they are ``nibabel.Cifti2Image``.
+    components, scaled, mask : nibabel.Nifti1Image
+        Maps as released, and each divided by its root mean square; the study's mask.
+        Nilearn plots them. Of parcels they are ``nibabel.Cifti2Image``.
     table, weights, effects, scores, verdicts : pandas.DataFrame
         A row for each component or feature; shares of people; effects of covariates on
         outcomes; scores with their levels of chance; which results exceed the noise.
@@ -104,13 +104,14 @@ dict of numpy.ndarray
         ValueError
             If there is no such component.
         """
+        from capeneuro.report import maps as group_maps
         from capeneuro.report import plots
 
         n = self.components.shape[0 if is_cifti(self._path("components")) else -1]
         if component not in range(1, n + 1):
             raise ValueError(f"component: must be 1 to {n}, got {component!r}")
-        path = self._path("zscores") or self._path("components")
-        unit = "z" if self._path("zscores") else ""
+        path = self._path("scaled") or self._path("components")
+        unit = group_maps.UNIT if self._path("scaled") else ""
         title = f"component {component}"
         return plots.component_map(path, component - 1, title, unit=unit)
 

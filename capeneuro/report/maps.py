@@ -1,4 +1,4 @@
-"""Group maps as readers see them: as released, as z-scores, and a table of components.
+"""Group maps as readers see them: as released, in one scale, and a table of components.
 
 Group maps are released values only. They are ``A`` (D, R), features of unit-variance
 sources: a person's features ``X`` (D, T) are ``A S + noise``.
@@ -10,16 +10,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from capeneuro import linalg
 from capeneuro.data import cifti, files, nifti
 from capeneuro.data.basis import Basis
 from capeneuro.data.labels import Regions
 
-# Component maps per unit deviation of a time course, the same as z-scores, their table.
+# Component maps per unit deviation of a time course, the same scaled, their table.
 MAPS = "group_desc-ica_components.nii.gz"
-ZSCORED = "group_desc-icaz_components.nii.gz"
+SCALED = "group_desc-icaz_components.nii.gz"
+# Unit of the scaled maps, beside the scale of colors.
+UNIT = "x rms"
 TABLE = "group_desc-ica_components.tsv"
 FILES = (MAPS, MAPS.replace(".nii.gz", ".json"), TABLE)
-FILES += (ZSCORED, ZSCORED.replace(".nii.gz", ".json"))
+FILES += (SCALED, SCALED.replace(".nii.gz", ".json"))
 
 
 def names_of_files(*, has_parcels: bool) -> list[str]:
@@ -32,28 +35,25 @@ def names_of_files(*, has_parcels: bool) -> list[str]:
 # --- group maps ----------------------------------------------------------------------
 
 
-def zscore(maps: np.ndarray) -> np.ndarray:
-    """Center each map and divide it by its deviation over the mask, as GIFT shows maps.
+def scaled(maps: np.ndarray) -> np.ndarray:
+    """Divide each map by its root mean square over the mask.
+
+    Zero stays zero and signs stay: a component of the whole brain has one sign.
 
     Parameters
     ----------
     maps
         (n_voxels, R). Voxels that are zero in every map, because no feature reaches
-        them, are left out and stay zero.
+        them, do not count.
 
     Returns
     -------
     numpy.ndarray
-        Of the same shape; a constant map becomes zero.
+        Of the same shape; an empty map stays empty.
     """
-    reached = maps.any(axis=1)
-    inside = maps[reached]
-    centered = inside - inside.mean(axis=0)
-    deviation = centered.std(axis=0)
-    z = np.zeros_like(maps)
-    flat = deviation <= 1e-12 * np.abs(inside).max(initial=0.0)
-    z[reached] = np.where(flat, 0.0, centered / np.where(flat, 1.0, deviation))
-    return z
+    n_reached = max(int(maps.any(axis=1).sum()), 1)
+    size = np.linalg.norm(maps, axis=0) / np.sqrt(n_reached)
+    return maps / np.where(size > 0, size, 1.0)
 
 
 def table(
@@ -71,7 +71,7 @@ def table(
     mixing
         A in the unit of the features, (n_features, R), strongest first.
     maps
-        The same over voxels, as they are drawn, (n_voxels, R).
+        The same over voxels, (n_voxels, R).
     coordinates
         Of the voxels [mm], (n_voxels, 3); None: of parcels, whose rows say n/a.
     stability
@@ -87,17 +87,19 @@ def table(
     list of list
         Order number, strength (norm of the map over features), share of the energy of
         all maps, x, y, z of the peak, the stability, and the agreement with its range.
-        Voxels of one cube or parcel have one value: of those with the largest, the one
-        nearest to their center. The verdict is the last.
+        The peak is the voxel of the largest value with the component's sign, that of
+        the largest entry of its map over features. Voxels of one cube or parcel have
+        one value: of those with the largest, the one nearest to their center. The
+        verdict is the last.
     """
     strength = np.linalg.norm(mixing, axis=0)
     share = strength**2 / (strength**2).sum()
     index_quality = np.full(len(strength), np.nan) if stability is None else stability
     rows: list[list[object]] = []
-    for i, size in enumerate(np.abs(maps).T):
+    for i, values in enumerate((linalg.peak_signs(mixing) * maps).T):
         xyz = ["n/a"] * 3
         if coordinates is not None:
-            peak = coordinates[size >= (1 - 1e-6) * size.max()]
+            peak = coordinates[values >= values.max() - 1e-6 * abs(values.max())]
             distance = np.linalg.norm(peak - peak.mean(axis=0), axis=1)
             xyz = [f"{x:.1f}" for x in peak[distance.argmin()]]
         stable = "n/a" if np.isnan(index_quality[i]) else f"{index_quality[i]:.3f}"
@@ -191,7 +193,7 @@ def write_group(
     verdicts: Sequence[str] = (),
     atlases: Sequence[Regions] = (),
 ) -> None:
-    """Write the group maps, raw and as z-scores, and the table of components.
+    """Write the group maps, raw and scaled, and the table of components.
 
     Parameters
     ----------
@@ -209,7 +211,6 @@ def write_group(
         Public regions and maps to call components after.
     """
     maps = basis.synthesis @ A
-    z = zscore(maps)
     parcels = cifti.parcels_of(mask)
     names = names_of_files(has_parcels=parcels is not None)
     over = "mask" if parcels is None else "parcels"
@@ -223,10 +224,9 @@ def write_group(
         **order,
         **metadata,
     }
-    scored = {
-        "Description": f"The maps of {names[0]} as z-scores: each minus its mean over "
-        f"the {over}, divided by its standard deviation over the {over}; not a test "
-        "statistic",
+    in_scale = {
+        "Description": f"The maps of {names[0]}, each divided by its root mean square "
+        f"over the {over}; no mean is subtracted; not a test statistic",
         **order,
         **metadata,
     }
@@ -235,8 +235,8 @@ def write_group(
         "strength": "Norm of the map over features, in the unit of the features",
         "share": "Share of the energy of all maps: strength squared over its sum",
         **{
-            axis: f"Coordinate {axis} of the voxel with the largest magnitude of the "
-            "z-score [mm], nearest to the center of those that share it"
+            axis: f"Coordinate {axis} of the voxel with the largest value of the "
+            "component's sign [mm], nearest to the center of those that share it"
             for axis in "xyz"
         },
         "stability": "Agreement of the component over repeated runs, I_q of ICASSO",
@@ -251,20 +251,20 @@ def write_group(
         columns |= NAMES
     if parcels is not None:
         columns |= dict.fromkeys("xyz", "n/a: parcels are called by name")
-        columns["peak"] = "Parcel with the largest magnitude of the z-score"
+        columns["peak"] = "Parcel with the largest value of the component's sign"
     described = {name: {"Description": text} for name, text in columns.items()}
     inside = np.argwhere(np.asarray(mask.dataobj) > 0)
     coordinates = inside @ mask.affine[:3, :3].T + mask.affine[:3, 3]
     if parcels is not None:
         coordinates = None
-    # The peak is that of the map as it is drawn, and as its region is named.
-    rows = table(A, z, coordinates, stability, agreement, verdicts)
+    rows = table(A, maps, coordinates, stability, agreement, verdicts)
     if parcels is not None:
-        peaks = [parcels.names[k] for k in np.abs(z).argmax(axis=0)]
+        upright = linalg.peak_signs(A) * maps
+        peaks = [parcels.names[k] for k in upright.argmax(axis=0)]
         rows = [[*row, peak] for row, peak in zip(rows, peaks, strict=True)]
     if atlases:
-        called = named(z, atlases)
+        called = named(maps, atlases)
         rows = [[*row, *n.cells] for row, n in zip(rows, called, strict=True)]
     files.write_table(folder / TABLE, list(columns), rows)
-    nifti.write_maps(folder / ZSCORED, z, mask, scored)
+    nifti.write_maps(folder / SCALED, scaled(maps), mask, in_scale)
     nifti.write_maps(folder / MAPS, maps, mask, raw | described)

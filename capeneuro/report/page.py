@@ -9,7 +9,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from datetime import date
 from functools import cache, partial
@@ -107,11 +107,14 @@ class Chapter(NamedTuple):
     """Number of features of a person, in a study of rows."""
     foretold: str = ""
     """Forecast of the result in words, see :func:`foretold`."""
+    primary: str = ""
+    """The outcome of the primary question; empty: all results are alike."""
 
     @property
     def sentence(self) -> str:
-        """The outcome in one sentence."""
-        return sentences.found_line(self.config.arm, self.verdicts)
+        """The outcome in a sentence, after that of the primary question."""
+        before = f"{self.primary}. Over all covariates, " if self.primary else ""
+        return before + sentences.found_line(self.config.arm, self.verdicts)
 
     @property
     def strip(self) -> list[Picture]:
@@ -131,10 +134,9 @@ class Chapter(NamedTuple):
 
     @property
     def lead(self) -> Picture | None:
-        """The first picture of the results above the noise, if no small maps are."""
-        is_found = self.verdicts.exceeds_noise.any()
+        """The first picture that is shown, if no small maps are."""
         pictures = [*self.pictures.get("found", ()), *self.pictures["maps"]]
-        if not (pictures and is_found) or self.strip:
+        if not pictures or self.strip:
             return None
         return pictures[0]._replace(alt=f"also below: {pictures[0].alt}")
 
@@ -469,12 +471,14 @@ def findings(verdicts: Verdicts, results: Sequence[Any]) -> list[Any]:
     return [result for result, is_shown in pairs if is_shown]
 
 
-def table_of(path: Path, columns: Mapping[str, str]) -> Table:
+def table_of(
+    path: Path, columns: Mapping[str, str], primary: Collection[str] = ()
+) -> Table:
     """Read a table of results: the explained columns, or without any all columns.
 
     Rows above the noise come first, and effects, which have a p-value, by that: the
-    strongest first. Constants, which have no verdict, are left out of these. Columns
-    ``low`` and ``high`` become one.
+    strongest first, after those of primary covariates. Constants, which have no
+    verdict, are left out of these. Columns ``low`` and ``high`` become one.
     """
     head, *rows = (line.split("\t") for line in path.read_text().splitlines())
     columns, most = columns or dict.fromkeys(head, ""), MOST_ROWS
@@ -485,6 +489,10 @@ def table_of(path: Path, columns: Mapping[str, str]) -> Table:
             place, most = head.index("p"), MOST_EFFECTS
             tested = (row for row in rows if row[k])
             rows = sorted(tested, key=lambda row: (row[k] != ABOVE, float(row[place])))
+            first = [row for row in rows if row[0] in primary]
+            secondary = [row for row in rows if row[0] not in primary]
+            rows = first[:most] + secondary[:most] + first[most:] + secondary[most:]
+            most = len(first[:most]) + len(secondary[:most])
     # An interval says how well a number is known: no more digits than that.
     digits = 2 if "low" in columns else 3
     cells = [

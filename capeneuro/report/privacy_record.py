@@ -142,6 +142,7 @@ def privacy_record(
     ``kinds`` is the kind of data of each site.
     """
     p, person_mu = config.promise, config.person_mu
+    n_honest = config.survivor_threshold - p.n_colluding
     rounding = privacy_schema.rounding(
         config.noise, config.noise_ratio, releases, p.epsilon, p.delta
     )
@@ -212,8 +213,8 @@ def privacy_record(
             "It is assumed that no person takes part at two sites; someone who does "
             f"has {_at_two_sites(spent, config, releases)}.",
             "Losses are counted for the worst case that the study allows: the noise "
-            f"of {_honest(config.survivor_threshold - p.n_colluding)} alone, "
-            "whichever sites dropped out.",
+            f"of the honest sites alone (at least {n_honest}), whichever sites "
+            "dropped out.",
             *_of_rounding(rounding),
             *_of_a_person(config),
             "How many units (people or volumes) each site has, masks, bases, bounds "
@@ -338,10 +339,6 @@ def _is_within_promise(
     parts = [r["sites"][site] for r in releases if site in r["sites"]]
     mus = [part["mu"]["aggregator_and_colluders"] for part in parts]
     return None not in mus and config.promise_of(site).admits(accounting.compose(mus))
-
-
-def _honest(n: int) -> str:
-    return "one honest site" if n == 1 else f"{n} honest sites"
 
 
 def _at_two_sites(

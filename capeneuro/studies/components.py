@@ -633,13 +633,13 @@ class ComponentsKind(StudyKind):
             titles = [f"{title}, agreement {r}" for title, r in pairs]
         titles = sentences.titles(verdicts, titles)
         described = files.read_table(folder / group_maps.TABLE)
-        path, peaks = folder / group_maps.ZSCORED, [None] * R
+        path, peaks = folder / group_maps.SCALED, [None] * R
         if study.space.has_parcels:  # no peaks in a volume
             path = files.of_parcels(path)
         else:
             peaks = [tuple(map(float, row[3:6])) for row in described]
         maps = [
-            plots.map_figure(path, i, title, peaks[i], "z")
+            plots.map_figure(path, i, title, peaks[i], group_maps.UNIT)
             for i, title in enumerate(titles)
         ]
         pictures = {
@@ -685,7 +685,7 @@ class ComponentsKind(StudyKind):
         atlases = [labels.read(atlas, self.mask) for atlas in study.names]
         # From the unmixing, since a site need not have the maps' files.
         A = files.read_arrays(study.results / UNMIXING)["mixing"]
-        return group_maps.named(group_maps.zscore(self.basis.synthesis @ A), atlases)
+        return group_maps.named(self.basis.synthesis @ A, atlases)
 
     def n_numbers(self, n_features: int) -> int:
         """Numbers in the largest release: of power iteration 2 R directions."""
@@ -815,7 +815,7 @@ def _table(
     described
         Rows of the table that `maps` wrote.
     path, peaks
-        File of the z-scored maps, and the peak of each [mm]; None: of parcels.
+        File of the scaled maps, and the peak of each [mm]; None: of parcels.
     """
     from capeneuro.report import slices
 
@@ -824,8 +824,8 @@ def _table(
         "map": "axial plane at the peak",
         "strength": "norm of the map over features, in their unit",
         "share": "of the energy of all maps",
-        "peak [mm]": "x, y, z of the largest magnitude as drawn; of a cube or parcel "
-        "its middle",
+        "peak [mm]": "x, y, z of the largest value with the component's sign; of a "
+        "cube or parcel its middle",
         "stability": "agreement of the component over repeated runs, 1 is perfect; n/a "
         "without repeated runs",
         "agreement": "correlation with the map without privacy noise, and its 80% "
@@ -837,7 +837,7 @@ def _table(
         del columns["map"]
         names = {"peak [mm]": "peak"}
         columns = {names.get(name, name): text for name, text in columns.items()}
-        columns["peak"] = "parcel of the largest magnitude"
+        columns["peak"] = "parcel of the largest value with the component's sign"
     has_names = any(name.measure or name.peak for name in map_names)
     if has_names:
         columns |= {

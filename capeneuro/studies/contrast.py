@@ -17,7 +17,7 @@ from capeneuro.algorithms.forecast_rows import (
     predict_contrasts_ratio,
 )
 from capeneuro.algorithms.outcomes import Outcomes
-from capeneuro.algorithms.verdict import ABOVE, Verdicts
+from capeneuro.algorithms.verdict import ABOVE, LEVEL, Verdicts
 from capeneuro.algorithms.verdicts import of_contrasts
 from capeneuro.config.contrast import ContrastConfig
 from capeneuro.config.errors import ConfigError
@@ -124,6 +124,12 @@ class ContrastKind(RowStudyKind):
     def effects(self) -> tuple[Effect, ...]:
         """Effects in the order of the result, from public numbers alone."""
         return self.design.result_effects
+
+    @property
+    def primary(self) -> tuple[str, ...]:
+        """Names of the primary covariate's effects, which readers see first."""
+        covariates, name = self.design.covariates, self.study.contrast.primary
+        return tuple(title for c in covariates if c.name == name for title in c.titles)
 
     @cached_property
     def outcomes(self) -> Outcomes:
@@ -273,7 +279,32 @@ class ContrastKind(RowStudyKind):
 
     def summary(self, result: Contrasts) -> list[str]:
         """Summarize the result in words, a line each."""
-        return contrast_lines(result) + network_results.family_lines(self.shape, result)
+        lines = contrast_lines(result)
+        lines += network_results.family_lines(self.shape, result)
+        first = tuple(f"{name}: " for name in self.primary)
+        return sorted(lines, key=lambda line: not line.startswith(first))
+
+    def primary_line(self, verdicts: Verdicts) -> str:
+        """Count the primary covariate's effects above the noise; empty: none is."""
+        if not self.primary:
+            return ""
+        labels = [
+            label
+            for name, label in zip(verdicts.names, verdicts.labels, strict=True)
+            if name.startswith(tuple(f"{effect}: " for effect in self.primary))
+        ]
+        n, noise = labels.count(ABOVE), "the noise of privacy and sampling"
+        noise = "sampling noise" if self.study.arm == "non-private" else noise
+        verdict = (
+            f"{n} of {len(labels)} effects are distinguishable from {noise} "
+            f"(family-wise error at most {LEVEL:.0%})"
+        )
+        if not n:
+            verdict = f"they are consistent with {noise}: not a finding"
+        return (
+            f"the first figure shows the effects of {self.study.contrast.primary}, the "
+            f"primary covariate, with 95% intervals; {verdict}"
+        )
 
     def headline(self, result: Contrasts, verdicts: Verdicts) -> str:
         """Name the effects of smallest p above the noise.
@@ -388,14 +419,21 @@ class ContrastKind(RowStudyKind):
         references: Mapping[str, Reference],
         verdicts: Verdicts,
     ) -> Figures:
-        """Draw sizes of each covariate's effects with intervals, and their maps."""
+        """Draw sizes of each covariate's effects with intervals, and their maps.
+
+        The primary covariate is first; its intervals are shown, told or not.
+        """
         from capeneuro.report import plots
 
         shape, effects, networks = self.shape, self.effects, self._networks
         is_above = verdicts.exceeds_noise.reshape(-1, len(shape.names))
         findings, folded = [], []
         tested = [k for k, effect in enumerate(effects) if not effect.is_constant]
-        for i, k in enumerate(tested):
+        primary = self.primary or [effects[k].name for k in tested]
+        ordered = sorted(
+            enumerate(tested), key=lambda place: effects[place[1]].name not in primary
+        )
+        for i, k in ordered:
             name = effects[k].name
             label_of_axis, sizes, intervals = result.for_figure(k)
             figures = findings if is_above[i].any() else folded
@@ -414,7 +452,8 @@ class ContrastKind(RowStudyKind):
                 reference_sizes,
                 rows="outcome",
             )
-            figures.append(Figure(f"{name}: effects with 95% intervals", draw))
+            of_intervals = findings if name in primary else figures
+            of_intervals.append(Figure(f"{name}: effects with 95% intervals", draw))
             unit = "effect over deviation" if result.has_sizes else "effect"
             figures += self.scalp(sizes, f"{label_of_axis}, by channel", unit)
             if shape.mask is not None and is_above[i].any():

@@ -374,7 +374,7 @@ class FusionKind(StudyKind):
             return []
         atlases = [labels.read(atlas, self.views.mask) for atlas in self.study.names]
         volumes = self.views.basis.synthesis @ A
-        return group_maps.named(group_maps.zscore(volumes), atlases)
+        return group_maps.named(volumes, atlases)
 
     def chapter(self, record: dict[str, Any], threads: int = 1) -> page.Chapter:
         """Make the study's chapter of the report: pictures, verdicts and scores."""

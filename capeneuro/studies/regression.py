@@ -241,7 +241,7 @@ class RegressionKind(RowStudyKind):
         references: Mapping[str, Reference],
         verdicts: Verdicts,
     ) -> Figures:
-        """Draw coefficients with intervals and as a map, if any is above the noise."""
+        """Draw coefficients with intervals, and as a map if any is above the noise."""
         from capeneuro.report import plots
 
         ranges = 2 * self.shape.spread  # features differ in unit: each over its range
@@ -259,8 +259,9 @@ class RegressionKind(RowStudyKind):
             {n: ranges * r.values[:, 0] for n, r in comparable.items()},
         )
         findings = [Figure("Coefficients with 95% intervals", draw)]
-        findings += self.map_of_changes(quantity)
-        return Figures({}, findings if verdicts.exceeds_noise.any() else [], [])
+        if verdicts.exceeds_noise.any():
+            findings += self.map_of_changes(quantity)
+        return Figures({}, findings, [])
 
     # --- scores ----------------------------------------------------------------------
 

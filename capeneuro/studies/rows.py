@@ -782,7 +782,7 @@ class RowStudyKind(StudyKind):
         shape = self.shape
         atlases = [labels.read(atlas, shape.mask) for atlas in self.study.names]
         volumes = shape.basis.synthesis @ A[: shape.basis.n_features]
-        return group_maps.named(group_maps.zscore(volumes), atlases)
+        return group_maps.named(volumes, atlases)
 
     def chapter(self, record: dict[str, Any], threads: int = 1) -> page.Chapter:
         """Make the study's chapter of the report: pictures, verdicts and scores."""
@@ -806,14 +806,26 @@ class RowStudyKind(StudyKind):
             pictures,
             self.summary(result),
             page.table_of(
-                folder / (self.shown_table or f"{self.stem}.tsv"), self.headings
+                folder / (self.shown_table or f"{self.stem}.tsv"),
+                self.headings,
+                self.primary,
             ),
             viewer.viewer(figures.findings),
             page.forecast_of(self.study),
             self.headline(result, verdicts),
             page.beside_of(self.study),
             len(self.shape.names),
+            primary=self.primary_line(verdicts),
         )
+
+    @property
+    def primary(self) -> tuple[str, ...]:
+        """Names of the effects that the study is about; empty: all alike."""
+        return ()
+
+    def primary_line(self, verdicts: Verdicts) -> str:
+        """Sentence on the primary effects, the page's first; empty: none is."""
+        return ""
 
     def headline(self, result: Any, verdicts: Verdicts) -> str:
         """Name the clearest findings for the report's first paragraph."""

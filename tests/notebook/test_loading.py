@@ -22,7 +22,7 @@ def test_a_study_is_planned_and_run_from_python_and_read_by_name(tiny, capsys):
     assert "report" in said and "pca (without noise, to compare)" in said
     assert found.folder == study.results.folder == Path("results/tiny")
     R = len(found.table)
-    assert found.components.shape == found.zscores.shape == (*found.mask.shape, R)
+    assert found.components.shape == found.scaled.shape == (*found.mask.shape, R)
     assert found.subspace["eigenvectors"].shape[1] == R
     assert found.unmixing["W"].shape == (R, R)
     assert found.promise["epsilon"] == found.study["budget"]["epsilon"]

@@ -15,7 +15,7 @@ import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import by_files
 import numpy as np
@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from kinds import KINDS, write_kind
 from tiny_study import STUDY, command, edit, make_private, write_study
 
+from capeneuro.federation.requests import Arm
 from capeneuro.privacy.queries import QUERIES
 from capeneuro.report import privacy_record, privacy_schema
 
@@ -114,9 +115,6 @@ def test_records_of_all_kinds_agree(program, tmp_path, capsys, kind):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"arm": "secure_sum"},
-        {"arm": "conventional"},
-        {"arm": "non-private"},
         {"budget.unit": "sample", "expected": {"longest": 20}},
         {"budget.site_epsilon": {"site-1": 1.0}},
         {"budget.survivor_threshold": 4, "sites": [f"site-{i}.yaml" for i in range(5)]},
@@ -124,9 +122,7 @@ def test_records_of_all_kinds_agree(program, tmp_path, capsys, kind):
     ],
     ids=lambda changes: "-".join(changes),
 )
-def test_records_of_all_arms_and_promises_agree(
-    program, tmp_path, monkeypatch, capsys, changes
-):
+def test_records_of_all_promises_agree(program, tmp_path, monkeypatch, capsys, changes):
     monkeypatch.chdir(tmp_path)
     n_sites = len(changes.get("sites", SITES))
     write_study(tmp_path, n_sites)
@@ -138,6 +134,62 @@ def test_records_of_all_arms_and_promises_agree(
         edit(STUDY, key, value)
     assert command("run", STUDY) == 0
     assert not differing(program, capsys, tmp_path / "results/tiny")
+
+
+HONEST = [
+    (arm, n_sites, ("components", "contrast", "regression")[(i + k) % 3])
+    for i, arm in enumerate(get_args(Arm))
+    for k, n_sites in enumerate((2, 3, 5))
+]
+
+
+@pytest.mark.parametrize(("arm", "n_sites", "kind"), HONEST)
+def test_both_verifiers_agree_with_honest_studies(
+    program, tmp_path, monkeypatch, capsys, arm, n_sites, kind
+):
+    """Of each arm and number of sites; a smaller promise is found by both."""
+    root, name, names = (
+        tmp_path / "together",
+        kind,
+        [f"site-{i}" for i in range(n_sites)],
+    )
+    if kind == "components":
+        root.mkdir()
+        with contextlib.chdir(root):
+            write_study(root, n_sites)
+            edit(STUDY, "score", {})
+        name = "tiny"
+    else:
+        write_kind(tmp_path, kind, "in-process", (*names,), n_colluding=1)
+    monkeypatch.chdir(root)
+    edit(STUDY, "arm", arm)
+    assert command("run", STUDY) == 0
+    exports = [Path(f"{site}.jsonl") for site in names]
+    for site, out in zip(names, exports, strict=True):
+        assert command("ledger", "export", f"{site}.yaml", "--file", str(out)) == 0
+    path = Path("results", name, "privacy.json")
+    assert command("privacy", "verify", str(path)) == 0
+    assert not differing(program, capsys, path.parent, *exports)
+    record = json.loads(path.read_text())
+    record["promise"]["epsilon"] *= 0.999
+    path.write_text(json.dumps(renewed(record)))
+    assert command("privacy", "verify", str(path)) == 2
+    assert differing(program, capsys, path.parent)[0].startswith("promise.mu")
+
+
+@pytest.mark.parametrize(
+    ("site", "words"), [("site-1", "charged nowhere"), ("site-2", "without charges")]
+)
+def test_a_ledger_without_charges_is_missed_where_all_sites_have_some(
+    program, study, tmp_path, capsys, site, words
+):
+    """The first site signed the record, so its key is known; the other's is not."""
+    rows = [json.loads(x) for x in (study / f"{site}.jsonl").read_text().splitlines()]
+    path = tmp_path / "other.jsonl"
+    kept = [row for row in rows if '"kind": "release"' not in row.get("entry", "")]
+    path.write_text("".join(json.dumps(row) + "\n" for row in chained(kept)))
+    names = differing(program, capsys, study / "results/tiny", path)
+    assert any(words in n for n in names), names
 
 
 def test_a_folder_of_results_has_it_and_it_runs_there_alone(study):
@@ -183,7 +235,7 @@ FORGED = [
     ("format", "capeneuro-privacy-2", "format"),
     ("stamp", "WEAK PROMISE: nothing for everything of a person", "stamp"),
     ("arm", "secure_sum", "releases.0.arm"),
-    ("unit", "sample", "assumptions, everything of a person"),
+    ("unit", "sample", "numbers in assumptions"),
     ("relation", "zero-out", "releases.0.sites.site-0.sensitivity"),
     ("n_colluding", 0, "releases.0.sites.site-0.mu.partners"),
     ("survivor_threshold", 2, "releases.0.sites.site-0.mu.reader"),
@@ -228,12 +280,13 @@ FORGED = [
     (
         "assumptions.1",
         lambda x: x.replace("epsilon ", "epsilon 0"),
-        "assumptions, a person",
+        "numbers in assumptions",
     ),
+    ("assumptions.2", lambda x: x.replace("2", "3"), "numbers in assumptions"),
     (
-        "assumptions.2",
-        lambda x: x.replace("noise of 2", "noise of 3"),
-        "assumptions, honest",
+        "assumptions.3",
+        lambda x: x.replace("epsilon ", "epsilon 9"),
+        "numbers in assumptions",
     ),
     ("source", "somebody else", "site-0.json: digest"),
     ("aggregator", "site-1", "site-0.json: digest"),

@@ -318,7 +318,7 @@ def test_the_page_states_the_promise(results, record, finished):
     assert "infomax_skew" in words
     assert re.search(r"\d+ of 27 eigenvalues exceed the largest of noise alone", words)
     assert ("number of people replaces" in words) == (finished.unit == "subject")
-    assert ("as z-scores over the mask" in words) == is_found
+    assert ("by its root mean square over the mask" in words) == is_found
 
 
 def test_every_output_of_simulated_data_is_stamped(results, record):

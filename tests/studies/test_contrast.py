@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +16,15 @@ from workflows import ROOT, edit
 
 import capeneuro as cn
 from capeneuro import cli
+from capeneuro.algorithms.verdicts import ABOVE, NOT_ABOVE
 from capeneuro.config.load import load_study
 from capeneuro.data import files
 from capeneuro.data.contrasts import covariance
 from capeneuro.data.tables import open_table
 from capeneuro.privacy import accounting
+from capeneuro.report import page
 from capeneuro.studies import ask
-from capeneuro.studies.contrast import LESS_VARIED
+from capeneuro.studies.contrast import LESS_VARIED, ContrastKind
 from sim import __main__ as sim
 
 D, N, SITES = 8, 220, ("contrast-1", "contrast-2", "contrast-3")
@@ -107,7 +110,7 @@ def test_one_release_is_charged_and_is_all_that_left(made):
     ) in page
     assert f"at the two-sided level 0.05 / {3 * D} (Bonferroni" in page
     # Constants have no verdict: they are in the file, and not counted on the page.
-    assert f"of {3 * D} effects" in page and f"10 of {3 * D} rows" in page
+    assert f"of {3 * D} effects" in page and f"{D + 10} of {3 * D} rows" in page
 
 
 def test_without_privacy_it_is_least_squares_of_the_tables(made):
@@ -289,6 +292,9 @@ def test_a_report_with_nothing_above_the_noise_says_what_lowers_it(made, monkeyp
     for step, *more in steps:
         assert cli.main([step, "drowned.yaml", *more]) == 0, step
     page = Path("results/drowned/report.html").read_text()
+    # No covariate is primary, so intervals of all are shown.
+    alts = page.partition("<details>")[0]
+    assert all(f'alt="{name}: effect' in alts for name in ("age", "sex 2 - 1"))
     assert (
         "lowered most by fewer outcomes (their means over domains), a primary" in page
     )
@@ -297,6 +303,29 @@ def test_a_report_with_nothing_above_the_noise_says_what_lowers_it(made, monkeyp
     # Not where something stands above it.
     page = Path("results/contrast/report.html").read_text()
     assert "lowered most by fewer outcomes" not in page
+
+
+def test_the_primary_covariate_is_first_and_has_intervals_told_or_not(
+    made, monkeypatch
+):
+    monkeypatch.chdir(made)
+    study = load_study("study.yaml")
+    options = study.contrast.model_copy(update={"primary": "sex"})
+    kind = ContrastKind(study.model_copy(update={"contrast": options}))
+    result = kind.read_result()
+    verdicts, title = kind.verdicts(result, []), "sex 2 - 1: effects with 95% intervals"
+    assert verdicts.exceeds_noise.any() and not verdicts.names[0].startswith("sex")
+    assert kind.figures(result, {}, {}, verdicts).findings[0].title == title
+    table = page.table_of(study.results / TABLE, kind.headings, kind.primary)
+    assert [row[1] for row in table.rows[:D]] == ["sex 2 - 1"] * D
+    assert table.most == D + 10
+    null = replace(verdicts, labels=(NOT_ABOVE,) * len(verdicts.labels))
+    figures = kind.figures(result, {}, {}, null)
+    assert [figure.title for figure in figures.findings] == [title]
+    assert len(figures.folded) == 2
+    assert kind.primary_line(null).endswith("privacy and sampling: not a finding")
+    told = replace(verdicts, labels=(ABOVE,) * len(verdicts.labels))
+    assert f"{D} of {D} effects are distinguishable" in kind.primary_line(told)
 
 
 @pytest.fixture(scope="module")

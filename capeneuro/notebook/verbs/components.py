@@ -267,6 +267,7 @@ def canonical_directions(
     >>> rows[:, 4] += 2 * rows[:, 0]
     >>> sites = cn.federate({"north": rows[:2000], "south": rows[2000:]}, promise)
     >>> found = cn.canonical_directions(sites, 1, n_first=4, norm_bounds=(2, 2.4))
+    1 of 1 pairs stand above the noise; ...
     >>> found.correlations.shape
     (1,)
     """
@@ -289,15 +290,18 @@ def canonical_directions(
         lambda k, X: cca.stack(X[:n_first] / x, X[n_first:] / y, k, S)
     )
     center = cca.rough_center(federation, first, n_first, 1.0, S)
-    return cca.canonical_directions(
-        federation,
-        second,
-        n_components,
-        n_first,
-        clip,
-        center,
-        n_groups=S,
-        within=within_sites,
+    return planning.with_verdict(
+        cca.canonical_directions(
+            federation,
+            second,
+            n_components,
+            n_first,
+            clip,
+            center,
+            n_groups=S,
+            within=within_sites,
+        ),
+        sites.arm,
     )
 
 
@@ -355,6 +359,7 @@ def pattern_components(
     >>> rows[:, :3] += 3 * rng.laplace(size=(4000, 1, 1))
     >>> sites = cn.federate({"north": rows[:2000], "south": rows[2000:]}, promise)
     >>> cn.pattern_components(sites, 2, norm_bound=8).patterns.shape
+    Nothing stands above the noise: 0 of 2 patterns can be told from it.
     (6, 2)
     """
     planning.check_one_sample(sites)
@@ -372,14 +377,17 @@ def pattern_components(
     second = sites.mechanism(1, (1 - CENTER_SHARE) * share)
     federation = sites.federation(lambda k, X: with_constants(X, norm_bound, k, S))
     center = cca.rough_center(federation, first, 0, center_clip, S, norm_bound)
-    return patterns.patterns(
-        federation,
-        second,
-        n_components,
-        norm_bound,
-        clip,
-        center,
-        S,
-        within_sites,
-        independent,
+    return planning.with_verdict(
+        patterns.patterns(
+            federation,
+            second,
+            n_components,
+            norm_bound,
+            clip,
+            center,
+            S,
+            within_sites,
+            independent,
+        ),
+        sites.arm,
     )

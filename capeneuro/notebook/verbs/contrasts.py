@@ -83,6 +83,7 @@ def linear_contrasts(
     >>> sites = cn.federate({"north": rows[:2000], "south": rows[2000:]}, promise)
     >>> covariates = {"patient": {"groups": (0, 1)}}
     >>> found = cn.linear_contrasts(sites, covariates, np.zeros(3), np.eye(3))
+    3 of 3 effects stand above the noise; ...
     >>> found.names.tolist(), found.effects.shape  # covariates, outcomes
     (['patient 1 - 0', 'mean'], (2, 3))
     """
@@ -132,8 +133,11 @@ def linear_contrasts(
     planning.refuse_noise(sites, ratio)
     first = sites.mechanism(1, shares["means"]) if design.is_released else None
     mechanism = sites.mechanism(1, shares["contrast"])
-    return contrasts.centered_contrasts(
-        sites.federation(encode), mechanism, first, design, outcomes, clip
+    return planning.with_verdict(
+        contrasts.centered_contrasts(
+            sites.federation(encode), mechanism, first, design, outcomes, clip
+        ),
+        sites.arm,
     )
 
 

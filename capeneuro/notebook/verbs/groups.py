@@ -59,6 +59,7 @@ def mixture_components(
     >>> rows = (centers + 0.3 * rng.standard_normal((4000, 4)))[:, :, None]
     >>> sites = cn.federate({"north": rows[:2000], "south": rows[2000:]}, promise)
     >>> cn.mixture_components(sites, 2, norm_bound=2).components.shape
+    Nothing stands above the noise: 0 of 2 components can be told from it.
     (4, 2)
     """
     D, share = planning.n_features(sites), sites.share(share)
@@ -80,8 +81,16 @@ def mixture_components(
         return X * clip_factors(np.linalg.norm(X, axis=0), longest)
 
     # All releases are then of the same rows, as with `rows.shorten` in a study file.
-    return tensors.mixture_components(
-        sites.federation(shortened), stages, n_components, norm_bound, clip, variance
+    return planning.with_verdict(
+        tensors.mixture_components(
+            sites.federation(shortened),
+            stages,
+            n_components,
+            norm_bound,
+            clip,
+            variance,
+        ),
+        sites.arm,
     )
 
 
@@ -118,10 +127,14 @@ def topic_components(
     >>> words = rng.multinomial(50, topics[rng.integers(2, size=4000)])[:, :, None]
     >>> sites = cn.federate({"north": words[:2000], "south": words[2000:]}, promise)
     >>> cn.topic_components(sites, 2).components.shape  # words, topics
+    2 of 2 components stand above the noise; ...
     (4, 2)
     """
     share = sites.share(share)
     noise, D = planning.noise_deviation(sites, share / 2), planning.n_features(sites)
     planning.refuse_noise(sites, predict_topics(noise, D, n_components)[RATIO])
     pairs, triples = sites.mechanism(1, share / 2), sites.mechanism(1, share / 2)
-    return tensors.topic_components(sites.federation(), (pairs, triples), n_components)
+    return planning.with_verdict(
+        tensors.topic_components(sites.federation(), (pairs, triples), n_components),
+        sites.arm,
+    )

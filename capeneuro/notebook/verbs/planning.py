@@ -16,7 +16,10 @@ Progress = Callable[[range], range]
 
 
 def with_verdict(result: Any, arm: str) -> Any:
-    """Print the verdict of a result in one sentence, and return the result."""
+    """Print the verdict of a result in one sentence, and return the result.
+
+    The same sentence is in a study's report; :func:`.verdicts` has it by result.
+    """
     line = sentences.found_line(arm, verdicts(result))
     print(line[0].upper() + line[1:] + ".")
     return result
