@@ -39,7 +39,7 @@ RATE = re.compile(r"^rate (\S+) (\S+) of (\d+)$", re.MULTILINE)
 HEAD = ["row", "data", "rate", "draws", "target", "verdict", "command", "commit"]
 COLUMNS = "Row", "Sentence", "Estimand", "Data", "Target", "Rate", "Command"
 # Chance that a rate on the border of its target is called outside.
-SURE = 1e-3
+SURE = 1e-6
 
 
 class Row(NamedTuple):
