@@ -174,7 +174,9 @@ def main(arguments: list[str]) -> int:
             print(*(row.row for row in own), command, own[0].needs, sep="\t")
             continue
         absent = {row.needs for row in own if not row.is_here}
-        printed = f"skipped: {absent} not in {DATA}" if absent else run(command)
+        printed = (
+            f"skipped: {', '.join(absent)} not in {DATA}" if absent else run(command)
+        )
         for row in own:
             line = lines[row.row] = measure(row, printed, command, commit)
             print(*line[:6], sep="\t", flush=True)
