@@ -129,33 +129,31 @@ def noise(shape: tuple[int, ...], n: int, kernel: float, rng: np.random.Generato
 
 def nothing(n_draws: int, kernels: list[float], epsilons: list[float]) -> None:
     """Count studies of noise in which any component is told."""
+    shapes, units = ((6, 6, 6), (12, 12)), ("sample", "subject")
+    studies = [*itertools.product(units, ("spatial", "temporal"), epsilons)]
     every: list[bool] = []
     print("grid kernel unit independence epsilon told_any reproducible")
-    shapes, units = ((6, 6, 6), (12, 12)), ("sample", "subject")
-    cells = itertools.product(shapes, kernels, units, (True, False), epsilons)
-    for shape, kernel, unit, spatial, epsilon in cells:
+    for shape, kernel in itertools.product(shapes, kernels):
         alarms, reproducible = [], []
-        positions = np.argwhere(np.ones(shape))
         for draw in tqdm(range(n_draws), leave=False, disable=None):
-            rng = np.random.default_rng(draw)
-            volumes = 6000 if unit == "sample" else 18000
-            X = noise(shape, volumes, kernel, rng)
+            X = noise(shape, 6000, kernel, np.random.default_rng(draw))
             people = np.split(X, 600, axis=1)
-            sites = cn.federate(
-                {"a": people[:300], "b": people[300:]},
-                cn.Budget(epsilon, 1e-5, unit=unit),
-                accept=WHY,
-                longest=volumes // 600 if unit == "sample" else None,
-                positions=positions,
-            )
-            found = quietly(sites, 10, spatial, norm_bound=1.0)
-            alarms.append(of_components(found).exceeds_noise.any())
-            reproducible.append(of_components(found).is_drawn.mean())
+            for unit, kind, epsilon in studies:
+                sites = cn.federate(
+                    {"a": people[:300], "b": people[300:]},
+                    cn.Budget(epsilon, 1e-5, unit=unit),
+                    accept=WHY,
+                    longest=10,
+                    positions=np.argwhere(np.ones(shape)),
+                )
+                told = cn.verdicts(quietly(sites, 10, kind == "spatial", norm_bound=1))
+                alarms.append(told.exceeds_noise.any())
+                reproducible.append(told.is_drawn.mean())
         every += alarms
-        where = "x".join(map(str, shape)), kernel, unit
-        kind = "spatial" if spatial else "temporal"
-        shares = f"{np.mean(alarms):.3f} {np.mean(reproducible):.2f}"
-        print(*where, kind, epsilon, shares, flush=True)
+        shares = np.reshape([alarms, reproducible], (2, n_draws, -1))
+        for study, told_any, drawn in zip(studies, *shares.mean(axis=1), strict=True):
+            cell = "x".join(map(str, shape)), kernel, *study
+            print(*cell, f"{told_any:.3f} {drawn:.2f}", flush=True)
     data = "smooth" if any(kernels) else "white"
     rates.say(f"component-told/{data}", np.mean(every), len(every))
 
