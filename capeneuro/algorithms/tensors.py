@@ -320,11 +320,13 @@ def mixture_components(
     clips = Clips(clip, bound if projected else features["clip"], projected)
     against = departure(white, T, triples, clips)
     A, w = parts.components, parts.weights
-    errors, weight_noise, noise = _center_noise(
-        white, pairs, triples, projected, A, scaled, **options
-    )
-    mean_error = spread = np.nan
+    errors = np.full(n_components, np.nan)
+    weight_error = mean_error = spread = np.nan
     if of_mean:
+        errors, weight_noise, noise = _center_noise(
+            white, pairs, triples, projected, A, scaled, **options
+        )
+        weight_error = _less(_log_sum(w), weight_noise)
         mean = released_center(federation, of_mean[0], norm_bound, clip**0.5)
         noise += D * mean.deviation**2
         mean_error = _mean_error(w, A, mean.value, noise)
@@ -338,7 +340,7 @@ def mixture_components(
         noise_deviations=np.array([pairs.deviation, triples.deviation]),
         n_units=triples.n_units,
         errors=errors * norm_bound,
-        weight_error=_less(_log_sum(w), weight_noise),
+        weight_error=weight_error,
         mean_error=mean_error,
         spread=spread,
         departure=against[0],
@@ -490,7 +492,7 @@ def _center_noise(
         squares of those of the logarithm of the sum of weights and of the mean.
     """
     K, tau, rng = A.shape[1], np.sqrt(2) * pairs.deviation, np.random.default_rng(0)
-    if not tau:
+    if not tau or K == 1:  # no other center to be near
         return np.zeros(K), 0.0, 0.0
     back = np.linalg.pinv(white.P.astype(np.float64)) if projected else np.eye(len(A))
     errors, differences = [], []

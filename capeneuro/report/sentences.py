@@ -496,10 +496,14 @@ def network_lines(network: Network) -> list[str]:
 
 
 def mixture_line(study: TensorConfig, components: TensorComponents) -> str:
-    """Reasons for which a mixture, or topics, do not fit the releases; empty: none.
+    """Reasons for which a mixture, or topics, do not fit these people; empty: none.
 
     Row: mixture-told, topic-told
+
+    Of people who may be of one group nothing is said: noise alone has such components.
     """
+    if components.departure <= components.null_departure:
+        return ""
     reasons = verdicts.not_mixed(components)
     model = f"a mixture of {study.n_components} round groups does not fit these people"
     if study.counts_words:

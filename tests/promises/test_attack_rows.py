@@ -45,7 +45,7 @@ STEPS = dict.fromkeys(("mixture", "topics"), "tensors")
 STEPS |= {"patterns": "patterns"}
 STEPS |= {"linear": "regression", "logistic": "regression", "network": "network"}
 N_RELEASES = {
-    "mixture": 2,
+    "mixture": 3,
     "topics": 2,
     "patterns": 1,
     "linear": 1,
