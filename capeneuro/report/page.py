@@ -417,10 +417,10 @@ def stamped(chapter: Chapter, stamp: str) -> Chapter:
 
 
 def write_figures(chapter: Chapter, folder: Path) -> None:
-    """Write the page's pictures of findings as ``figures/*.svg``.
+    """Write the pictures that the page shows as ``figures/*.svg``.
 
     The page folds away results that are indistinguishable from noise; a file cannot,
-    so they have none.
+    so they have none, but for intervals of the primary question.
     """
     folder = folder / "figures"
     for old in folder.glob("group_desc-*.svg"):

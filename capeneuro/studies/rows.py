@@ -137,7 +137,7 @@ class Figures:
     quality
         Figures of convergence and spectrum, by title; drawn already.
     findings
-        Figures of results that exceed the noise.
+        Figures of results that exceed the noise, and of the primary question.
     folded
         Figures of the remaining results, which readers have to unfold.
     group

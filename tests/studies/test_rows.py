@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
@@ -493,6 +494,16 @@ def test_maps_leave_covariates_out(ran):
     assert V[0, 0, 0] == pytest.approx(100, rel=0.2)
     assert np.abs(V[3:]).max() < 60
     assert found["sex"][0] == pytest.approx(5, abs=1.5)
+
+
+def test_a_regression_that_found_nothing_has_its_intervals_and_no_map(ran):
+    kind = registry.of(ran("maps-age"))
+    result = kind.read_result()
+    judged = kind.verdicts(result, [])
+    null = replace(judged, labels=(verdicts.NOT_ABOVE,) * len(judged.labels))
+    figures = kind.figures(result, {}, {}, null)
+    titles = [figure.title for figure in figures.findings]
+    assert titles == ["Coefficients with 95% intervals"] and not figures.folded
 
 
 def test_maps_are_called_after_the_region_that_they_are_like(ran):
