@@ -15,7 +15,7 @@ from readable import assert_readable
 from tiny_study import ACCEPT, begin
 
 from capeneuro import cli, linalg
-from capeneuro.algorithms import forecast_rows, regression, tensors
+from capeneuro.algorithms import forecast_rows, regression, tensors, verdict
 from capeneuro.algorithms.network import Network
 from capeneuro.config import load, study
 from capeneuro.config.errors import ConfigError
@@ -500,7 +500,7 @@ def test_a_regression_that_found_nothing_has_its_intervals_and_no_map(ran):
     kind = registry.of(ran("maps-age"))
     result = kind.read_result()
     judged = kind.verdicts(result, [])
-    null = replace(judged, labels=(verdicts.NOT_ABOVE,) * len(judged.labels))
+    null = replace(judged, labels=(verdict.NOT_ABOVE,) * len(judged.labels))
     figures = kind.figures(result, {}, {}, null)
     titles = [figure.title for figure in figures.findings]
     assert titles == ["Coefficients with 95% intervals"] and not figures.folded
