@@ -16,6 +16,7 @@ All read released and public values alone. The first is about privacy's noise in
 people; sampling of people is in the second.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -44,6 +45,7 @@ from capeneuro.algorithms.verdict import (
     UNTOLD,
     Verdicts,
 )
+from capeneuro.linalg import TINY
 from capeneuro.privacy.gradients import SCALE
 
 # Least correlation with the map without noise, at the lower end of its 80% range.
@@ -78,12 +80,14 @@ def with_evidence(
         return unmixing
     D, R = len(V), len(unmixing.W)
     loadings = V.T @ unmixing.mixing
-    loadings = loadings / np.linalg.norm(loadings, axis=0)
+    loadings = loadings / np.maximum(np.linalg.norm(loadings, axis=0), TINY)
     added = subspace.center_deviation**2 * scipy.stats.chi2.isf(LEVEL, D)
     energies = np.maximum(subspace.eigenvalues - added, 0.0)
     if n := subspace.n_products:
         shares = signal_shares(energies, tau, D, n) @ loadings**2
         agreement = np.sqrt(np.tile(shares[:, None], 3))
+    elif np.isnan(unmixing.angle_deviation).any():
+        agreement = np.full((R, 3), np.nan)  # what other updates leave is not known
     else:
         maps = _maps_of_halves(unmixing, subspace, start)
         agreement = halves.agreement(subspace, unmixing.mixing, maps)
@@ -101,7 +105,9 @@ def with_evidence(
     return replace(unmixing, agreement=agreement, excess=excess, structure=structure)
 
 
-def _maps_of_halves(unmixing: Unmixing, subspace: Subspace, start: Start):
+def _maps_of_halves(
+    unmixing: Unmixing, subspace: Subspace, start: Start
+) -> Callable[[Subspace, np.random.Generator], np.ndarray]:
     """The study's own way from a half's subspace to its maps.
 
     No round is asked again. The rotation that the rounds found is applied to the start
@@ -126,7 +132,7 @@ def _maps_of_halves(unmixing: Unmixing, subspace: Subspace, start: Start):
 
 
 def of_components(unmixing: Unmixing) -> Verdicts:
-    """Verdicts of independent components, by the evidence that they carry.
+    """Verdicts of independent components, by their agreement, excess and structure.
 
     Row: component-told, component-apart
 

@@ -488,7 +488,7 @@ def repeated_infomax(
         curvature=runs[0].curvature[np.ix_(order, order)],
         stability=index[order],
         rounds_noise=np.concatenate([run.rounds_noise for run in runs]),
-        angle_deviation=runs[0].angle_deviation / n_runs**0.5,
+        angle_deviation=runs[0].angle_deviation[np.ix_(order, order)] / n_runs**0.5,
     )
 
 

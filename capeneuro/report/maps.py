@@ -218,6 +218,8 @@ def write_group(
         "Order": "by strength, the norm of a released map over features, descending",
         "Sign": "the entry of largest magnitude of a map over features is positive",
     }
+    if agreement is not None and agreement.size:
+        order["Agreement"] = [[round(float(r), 3) for r in row] for row in agreement]
     raw = {
         "Description": f"Spatial maps of joint {independence} ICA, per unit deviation "
         "of a component's time course, strongest first",

@@ -78,12 +78,12 @@ def agreements(judged: Verdicts) -> list[str]:
     """
     if not judged.is_of_maps or judged.intervals is None:
         return ["n/a"] * len(judged.names)
-    return [
-        f"below {LEAST_SAID:g}"
-        if r < LEAST_SAID
-        else f"{r:.2f}" + f" ({low:.2f} to {high:.2f})" * bool(low < high)
-        for r, low, high in judged.intervals
-    ]
+    in_words = []
+    for r, low, high in judged.intervals:
+        text = f"{r:.2f} ({low:.2f} to {high:.2f})" if low < high else f"{r:.2f}"
+        text = f"below {LEAST_SAID:g}" if r < LEAST_SAID else text
+        in_words.append("not known" if np.isnan(r) else text)
+    return in_words
 
 
 def titles(judged: Verdicts, names: Sequence[str]) -> Sequence[str]:

@@ -15,6 +15,7 @@ from capeneuro.algorithms import (
     verdict,
 )
 from capeneuro.algorithms.ica import FLAT, Unmixing, spatial_components
+from capeneuro.report import sentences
 
 PLACES = np.argwhere(np.ones((9, 9)))
 K, N = 4, 20_000
@@ -167,3 +168,12 @@ def test_normal_fields_as_smooth_are_no_structure(rng):
         shares = rotations.structured_shares(V, V, 0.05, distances)
         by_smooth += (shares >= 0.5).any()
     assert by_smooth <= 5 < by_white
+
+
+def test_what_other_updates_leave_is_not_known(rng):
+    subspace, found = release(exact_moment(), 0.004, rng)
+    unknown = replace(found, angle_deviation=np.full((K, K), np.nan))
+    judged = component_verdicts.with_evidence(unknown, subspace)
+    told = component_verdicts.of_components(judged)
+    assert set(told.labels) == {verdict.UNTOLD}
+    assert set(sentences.agreements(told)) == {"not known"}
