@@ -124,10 +124,11 @@ class Verdicts:
         n, n_above = len(self.labels), int(self.exceeds_noise.sum())
         if self.from_prior:
             return (
-                f"private data change {n_above} of {n} public maps by more than noise "
-                f"alone would, which changes one in {LEVEL:.0%} of studies"
-                + "; of the others no change can be told" * (n_above < n)
-                + ". Who takes part, and at which sites, changes some as well"
+                f"private data change {n_above} of {n} public maps by more than "
+                "privacy noise would"
+                + "; the change of the others is consistent with noise" * (n_above < n)
+                + ". Other participants of the prior's own sites change a map in a third "
+                "of studies, those of other sites always do"
             )
         if self.is_of_maps:
             n_more = int(np.isin(self.labels, REPRODUCIBLE).sum())
