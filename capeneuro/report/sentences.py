@@ -440,7 +440,7 @@ def network_lines(network: Network) -> list[str]:
 def mixture_line(study: TensorConfig, components: TensorComponents) -> str:
     """Reasons for which a mixture, or topics, do not fit these people; empty: none.
 
-    Of people who may be of one group nothing is said: noise alone has such components.
+    Empty also if the people may be of one group: noise has such components as well.
     """
     if components.departure <= components.null_departure:
         return ""
