@@ -126,9 +126,10 @@ class Verdicts:
             return (
                 f"private data change {n_above} of {n} public maps by more than "
                 "privacy noise would"
-                + "; the change of the others is consistent with noise" * (n_above < n)
-                + ". Other participants of the prior's own sites change a map in a third "
-                "of studies, those of other sites always do"
+                + "; the change of the others is consistent with noise"
+                * (n_above < n)
+                + ". Other participants of the prior's own sites change a map in a "
+                "third of studies, those of other sites always do"
             )
         if self.is_of_maps:
             n_more = int(np.isin(self.labels, REPRODUCIBLE).sum())

@@ -133,17 +133,19 @@ def of_groups(components: TensorComponents) -> Verdicts:
     Row: mixture-told, topic-told
 
     A center is told where the noise of the releases moves it by at most a quarter of
-    the distance to the nearest other center. None is told where people of one group
-    would give the releases, or where the found components are no mixture
-    [:func:`not_mixed`].
+    the distance to the nearest other center, and a second one is told as well: a single
+    center may be the mean of all people. None is told where people of one group would
+    give the releases, or where the found components are no mixture [:func:`not_mixed`].
     """
     A, K = components.components, len(components.weights)
     apart = np.linalg.norm(A[:, :, None] - A[:, None], axis=0)
     apart[np.diag_indices(K)] = np.inf
     distances = apart.min(axis=1) / np.maximum(components.errors, TINY)
     is_one = components.departure <= components.null_departure
+    is_clear = distances >= CLEAR
+    are_groups = is_clear.sum() >= min(2, K) and not not_mixed(components)
     labels = np.select(
-        [np.full(K, is_one), (distances >= CLEAR) & (not not_mixed(components))],
+        [np.full(K, is_one), is_clear & are_groups],
         [NOT_ABOVE, ABOVE],
         UNTOLD,
     )

@@ -500,7 +500,7 @@ def mixture_line(study: TensorConfig, components: TensorComponents) -> str:
 
     Row: mixture-told, topic-told
 
-    Of people who may be of one group nothing is said: noise alone has such components.
+    Empty also if the people may be of one group: noise has such components as well.
     """
     if components.departure <= components.null_departure:
         return ""

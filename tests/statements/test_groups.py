@@ -66,6 +66,12 @@ def test_a_center_that_noise_moves_is_not_told_alone(three) -> None:
     assert labels == (verdicts.ABOVE, verdicts.UNTOLD, verdicts.ABOVE)
 
 
+def test_one_clear_center_is_no_group(three) -> None:
+    """It may be the mean of all people."""
+    errors = three.errors * np.array([1, 100, 100])
+    assert not verdicts.of_groups(replace(three, errors=errors)).exceeds_noise.any()
+
+
 def test_errors_of_centers_are_those_of_further_releases() -> None:
     """Releases of the same people lie about their mean as the error says."""
     X, A = groups.three_groups(np.random.default_rng(2), 2000)
