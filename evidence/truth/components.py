@@ -13,6 +13,9 @@ demo
 smooth, white
     Normal noise and nothing else, smoothed by Gaussian kernels on 6 x 6 x 6 and 12 x 12
     features; a false alarm is a study in which any component is told.
+images
+    The demo study by its command, on NIfTI images of smoothed normal noise; kernels in
+    voxels, of which a feature is a cube of two.
 abide
     Real people (128 of 11 sites, 200 parcels), as if they were 450 to 5,000: each draw
     leaves out a quarter of them. What is said of each map beside its correlation with
@@ -27,6 +30,10 @@ import argparse
 import contextlib
 import io
 import itertools
+import shutil
+import subprocess
+import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -34,6 +41,7 @@ from typing import NamedTuple
 import nibabel as nib
 import numpy as np
 import scipy
+import yaml
 from tqdm import tqdm
 
 import capeneuro as cn
@@ -45,12 +53,13 @@ from capeneuro.algorithms.component_verdicts import (
     with_evidence,
 )
 from capeneuro.algorithms.ica import Unmixing, spatial_components
+from capeneuro.algorithms.verdict import ABOVE, REPRODUCIBLE
 from capeneuro.data import files
 from capeneuro.notebook.sites import Sites
 from capeneuro.privacy import accounting
 from evidence.truth import rates
 
-DATA = "demo", "smooth", "white", "abide", "maps"
+DATA = "demo", "smooth", "white", "images", "abide", "maps"
 WHY = "measures what is told where there is nothing"
 
 
@@ -156,6 +165,36 @@ def nothing(n_draws: int, kernels: list[float], epsilons: list[float]) -> None:
             print(*cell, f"{told_any:.3f} {drawn:.2f}", flush=True)
     data = "smooth" if any(kernels) else "white"
     rates.say(f"component-told/{data}", np.mean(every), len(every))
+
+
+def images(n_draws: int, kernels: list[float]) -> None:
+    """Run the demo study on images of noise, and count runs that tell any component."""
+    print("kernel told reproducible")
+    alarms: list[bool] = []
+    for kernel, draw in itertools.product(kernels, range(n_draws)):
+        rng = np.random.default_rng(draw)
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copytree("config", Path(folder, "config"))
+            shutil.copytree("data/demo", Path(folder, "data/demo"))
+            for path in Path(folder, "data/demo").rglob("*_bold.nii.gz"):
+                run = nib.load(path)
+                sigma = (*[kernel] * 3, 0)
+                V = scipy.ndimage.gaussian_filter(rng.normal(size=run.shape), sigma)
+                V = 1000 + 10 * V / V.std()
+                nib.save(nib.Nifti1Image(V.astype("f4"), run.affine, run.header), path)
+            study = Path(folder, "config/config.yaml")
+            keys = yaml.safe_load(study.read_text())
+            del keys["data"], keys["score"]  # else the images were made again
+            keys["pca"]["norm_bound"], keys["budget"]["epsilon"] = 20.0, 8.0
+            study.write_text(yaml.safe_dump(keys))
+            command = [sys.executable, "-m", "capeneuro", "run", "config/config.yaml"]
+            subprocess.run(command, cwd=folder, check=True, capture_output=True)
+            told = files.read_table(Path(folder, "results/demo/verdicts.tsv"))
+        labels = [row[-1] for row in told]
+        alarms.append(ABOVE in labels)
+        drawn = np.isin(labels, REPRODUCIBLE).sum()
+        print(f"{kernel:g} {labels.count(ABOVE)} {drawn}", flush=True)
+    rates.say("component-told/images", np.mean(alarms), len(alarms))
 
 
 # --- real people ---------------------------------------------------------------------
@@ -342,6 +381,8 @@ def main() -> None:
             abide(given.draws, rates.DATA, given.picture)
         elif data == "maps":
             maps(given.draws, [1.0, 8.0])
+        elif data == "images":
+            images(given.draws, given.kernels)
         else:
             kernels = given.kernels if data == "smooth" else [0.0]
             nothing(given.draws, kernels, given.epsilons)
