@@ -292,7 +292,9 @@ def test_the_page_states_the_promise(results, record, finished):
     thumbnails = sum(table["verdict"] == "above noise")
     drawn = sum(table["verdict"].isin(["above noise", *verdict.REPRODUCIBLE]))
     is_found = drawn > 0
-    n_pictures = thumbnails + drawn + N_COMPONENTS * is_found
+    # Without small maps of told components the first picture leads.
+    leads = is_found and not thumbnails
+    n_pictures = thumbnails + drawn + N_COMPONENTS * is_found + leads
     assert text.count("<img") == 2 + 2 + n_pictures
     # Told maps stand in the first paragraph, each with the way to its picture.
     strip = re.search(r'<p class="strip">(.*?)</p>', text)
