@@ -21,9 +21,9 @@ verdict                          what it means
 ``as the prior``                 private data change a public result by no more than
                                  noise would
 ``not tested``                   no noise was added, and sampling is not counted
-``not reproducible``             of a map: without the noise another one might come
-``reproducible; ...``            of a map: it would come without the noise, too, but it
-                                 does not pass the test that follows, or there is none
+``not reproducible``             of a map: privacy noise could have given another map
+``reproducible; ...``            of a map: it agrees with the map without privacy noise,
+                                 but fails the test that is named, or lacks it
 ===============================  ===================================================
 """
 
