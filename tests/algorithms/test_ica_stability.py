@@ -194,6 +194,7 @@ def test_what_is_said_of_a_component_stays_with_it(monkeypatch, rng):
             W=found.W[back],
             signs=found.signs[back],
             curvature=found.curvature[np.ix_(back, back)],
+            angle_deviation=np.diag(np.arange(R) + 1.0),
         )
 
     monkeypatch.setattr(ica, "infomax", planted)

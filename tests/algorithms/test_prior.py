@@ -226,7 +226,7 @@ def test_a_verdict_says_whether_private_data_change_a_map(
         alarms += told.exceeds_noise.any()
     assert set(told.labels) <= {verdict.ABOVE, verdict.AS_PRIOR}
     assert alarms == draws if moved else alarms <= 6
-    assert "public maps by more than noise alone would" in told.sentence
+    assert "public maps by more than privacy noise would" in told.sentence
 
 
 def test_a_persons_clip_factor_is_released_with_their_deviation(public, rng):

@@ -134,7 +134,7 @@ def test_a_study_starts_from_it_and_says_what_private_data_add(unit):
     assert float(scores["public_truth_mean_abs_r"][1]) > 0.6
     if unit != "sample":  # temporal asks the same of volumes
         report = (results / "report.html").read_text()
-        assert "public maps by more than noise alone would" in report
+        assert "public maps by more than privacy noise would" in report
         assert "difference of private data from a public prior" in report
         assert (
             "Correlation of each map with the public map that it started from" in report
