@@ -4,13 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from capeneuro.algorithms.designs import (
-    CLIPPED,
-    IS,
-    Covariate,
-    clipped_mean,
-    code_number,
-)
+from capeneuro.algorithms.designs import Covariate
 from capeneuro.config.contrast import ContrastConfig
 from capeneuro.config.rows import SimulatedRows
 from capeneuro.studies.contrast_people import covariates_of
@@ -83,21 +77,19 @@ def people(
         if each.groups is None:
             mean = (each.mean or 0.0) + 0.5 * each.deviation * rng.standard_normal()
             own = mean + each.deviation * rng.standard_normal(N)
-            means[name] = float(f"{own.mean():.3g}")
-            clipped = clipped_mean(own, means[name], each.deviation)
-            means[f"{name}{CLIPPED}"] = float(f"{clipped:.4f}")
-            for x in columns_of(covariate, own, mean):
+            for x in columns_of(covariate, own):
                 Y += np.outer(effects[k], x)
                 k += 1
         else:
             G = len(each.groups)
             share = 1 / G + SHARES * rng.uniform(-1, 1, G)
             own = rng.choice(each.groups, N, p=share / share.sum())
-            for value in each.groups:
-                means[f"{name}{IS}{value:g}"] = int(np.sum(own == value))
             for value in each.groups[1:]:
                 Y += np.outer(effects[k], own == value)
                 k += 1
+        # As tables hold them, rounded to float32.
+        public = covariate.public(own.astype(np.float32))
+        means |= dict(zip(covariate.columns, public, strict=True))
         beside.append(own)
     rest = np.linalg.cholesky(S) @ rng.standard_normal((d, N))
     Y += rng.uniform(*SCALES) * rest
@@ -105,9 +97,7 @@ def people(
     return Drawn(Y, np.array(beside), means)
 
 
-def columns_of(covariate: Covariate, values: np.ndarray, mean: float) -> np.ndarray:
-    """Columns of a number about a site's mean, or of its curve about the public one."""
-    if not covariate.knots:
-        return (values - mean)[None] / covariate.deviation
-    x, _ = code_number(values, covariate.mean, covariate.deviation)
-    return covariate.curve.columns(x)
+def columns_of(covariate: Covariate, values: np.ndarray) -> np.ndarray:
+    """Columns of a number in public deviations, shortened as a study does, (n, N)."""
+    bounds = np.array([effect.bound for effect in covariate.effects])
+    return bounds[:, None] * covariate.code(values)

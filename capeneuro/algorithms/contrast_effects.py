@@ -25,12 +25,16 @@ class Contrasts:
     Parameters
     ----------
     names
-        Of p covariates, as of :class:`Effect`.
+        Of p covariates, as of :class:`Effect`; the mean of everybody is last.
     is_constant
-        Which of them are, (p,).
+        Which of them is that mean, (p,).
+    is_primary
+        Which the study is about, (p,): they have verdicts.
     effects
         Of each covariate on each of d outcomes, in the unit of the outcome per unit of
         the covariate, shape (p, d).
+    lows, highs
+        Of 95% intervals [Fieller 1954], (p, d); infinite where noise excludes nothing.
     errors
         Standard errors: noise of privacy and sampling, shape (p, d).
     null_errors
@@ -41,52 +45,41 @@ class Contrasts:
     within_group_sd
         Of outcomes within groups, shape (d,).
     deviation_error
-        Standard errors of these, over them, (d,); infinite where the release does not
-        tell how far people differ.
-    joint_p_values
-        Of each covariate: chance of effects as large on all outcomes, if it had none,
-        (p,).
-    noise_deviation
-        Of the noise in a coordinate of the release; 0 without privacy.
+        Standard errors of these, over them, (d,).
     clip_weight
         Mean weight of people, 1 where nobody was clipped.
-    clip_weight_error
-        Standard error of that by noise.
+    noise_deviation
+        Of the noise in a coordinate of the release; 0 without privacy.
     n_units
         Public number N of people.
     degrees
-        Degrees of freedom: people beyond covariates and constants of all sites, also
-        where these were joined into one.
-    outcome_covariance_public
-        Whether how outcomes vary together was public. Where not, intervals are too
-        short for effects along directions in which they vary most together.
+        Degrees of freedom: people beyond covariates and sites.
     is_estimable
         Which covariates vary by so much more than noise that their effects can be
-        estimated, (p,).
-    confounded_with
-        Names of the other covariates that one which is not estimable may be taken for,
-        (p,); empty: there are none.
+        estimated, (p,): others have no interval.
+    why_not
+        Of each of those, why, (p,); empty: it is.
     """
 
     __repr__ = brief
 
     names: np.ndarray
     is_constant: np.ndarray
+    is_primary: np.ndarray
     effects: np.ndarray
+    lows: np.ndarray
+    highs: np.ndarray
     errors: np.ndarray
     null_errors: np.ndarray
     noise_errors: np.ndarray
     within_group_sd: np.ndarray
     deviation_error: np.ndarray
-    joint_p_values: np.ndarray
-    noise_deviation: float
     clip_weight: float
-    clip_weight_error: float
+    noise_deviation: float
     n_units: int
     degrees: int
-    outcome_covariance_public: bool
     is_estimable: np.ndarray
-    confounded_with: np.ndarray
+    why_not: np.ndarray
 
     @property
     def width(self) -> float:
@@ -95,9 +88,9 @@ class Contrasts:
 
     @property
     def intervals(self) -> np.ndarray:
-        """95% intervals of effects, shape (p, d, 2)."""
-        half = self.width * self.errors
-        return np.stack([self.effects - half, self.effects + half], axis=-1)
+        """95% intervals of effects, shape (p, d, 2); NaN of what is not estimable."""
+        ends = np.stack([self.lows, self.highs], axis=-1)
+        return np.where(self.is_estimable[:, None, None], ends, np.nan)
 
     @property
     def has_size(self) -> np.ndarray:
@@ -119,10 +112,12 @@ class Contrasts:
         # Of an outcome that does not vary there is no size.
         varies = deviation > ROUNDING * deviation.max(initial=0)
         deviation = np.where(varies, deviation, np.inf)
-        size = self.effects / deviation
-        deviation_error = np.where(self.has_size, self.deviation_error, np.nan)
-        half = self.width * np.hypot(self.errors / deviation, size * deviation_error)
-        sizes = np.stack([size, size - half, size + half], axis=-1)
+        size, off = self.effects / deviation, self.deviation_error
+        ends = self.intervals / deviation[:, None]
+        # The error of the deviation widens each side of the interval.
+        sides = np.abs(ends - size[..., None])
+        sides = np.hypot(sides, (self.width * np.abs(size) * off)[..., None])
+        sizes = np.stack([size, size - sides[..., 0], size + sides[..., 1]], axis=-1)
         return np.where(self.has_size[:, None], sizes, np.nan)
 
     def for_figure(self, k: int) -> tuple[str, np.ndarray, np.ndarray]:
@@ -163,12 +158,25 @@ class Contrasts:
         return (y - self.effects.T @ x) / self.within_group_sd[:, None]
 
     @property
-    def q_values(self) -> np.ndarray:
-        """Largest share of false ones among outcomes up to each, by covariate, (p, d).
+    def corrected(self) -> np.ndarray:
+        """P values of primary effects, corrected for all of these [Holm 1979], (p, d).
 
-        [Benjamini & Hochberg 1995]
+        NaN of other covariates, and of what is not estimable.
         """
-        return np.stack([scipy.stats.false_discovery_control(p) for p in self.p_values])
+        judged = self.is_primary & self.is_estimable
+        p_values = np.full(self.effects.shape, np.nan)
+        p_values[judged] = _holm(self.p_values[judged])
+        return p_values
+
+
+def _holm(p_values: np.ndarray) -> np.ndarray:
+    order = np.argsort(p_values, axis=None)
+    n, sorted_p = p_values.size, p_values.ravel()[order]
+    corrected = np.empty(n)
+    corrected[order] = np.minimum(
+        1, np.maximum.accumulate(sorted_p * np.arange(n, 0, -1))
+    )
+    return corrected.reshape(p_values.shape)
 
 
 def above_rounding(errors: np.ndarray) -> np.ndarray:

@@ -1,11 +1,21 @@
-"""The regression of outcomes on covariates by a release of their moments.
+"""Effects of covariates on outcomes, from released moments of both.
 
-The coefficients are ``b = J^-1 mean z (w y)' / mean w`` with ``J = mean z (w x)' / mean
-w``, see :mod:`.contrasts`. Noise, the sampling of people, differences of sites, and, in
-proportion to effects, noise of J move them: a variance each by covariate and outcome.
+Of people about the means of their site, ``G = mean w z y'`` and ``J = mean w z z'``
+give ``b = J^-1 G``, least squares with a constant for each site. The noise of J is
+damped: other covariates are taken out of the primary one by ridge, as much as their
+noise allows, and what stays of them is counted in the error. All that moves an effect
+has a variance: noise, what the clip may take, the sampling of people [White 1980], noise
+of sites' means, what damping leaves, and, in proportion to effects, the noise of J.
+
+There may be two releases. The second is of what the first, the draft, leaves, so that
+strong effects are not shortened; both are weighted by their noise. Where an effect multiplies noise
+its interval is Fieller's.
+
+Guarantee
+---------
+Post-processing of what was released.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -13,548 +23,436 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
-from capeneuro.algorithms import instruments
-from capeneuro.algorithms.contrast_effects import Contrasts, above_rounding
-from capeneuro.algorithms.designs import Effect, one_constant, scales
-from capeneuro.algorithms.instruments import expected, products, second_moments
-from capeneuro.algorithms.outcomes import (
-    LEAST_WEIGHT,
-    Clipped,
-    Matrix,
-    Outcomes,
-    clip_bias,
-)
-from capeneuro.algorithms.site_centers import Centers
-from capeneuro.federation.mechanism import Release
+from capeneuro.algorithms.contrast_pilot import Pilot
+from capeneuro.algorithms.designs import Effect
+from capeneuro.algorithms.outcomes import Outcomes
 from capeneuro.linalg import TINY
-from capeneuro.privacy.contrasts import COVARIATES, SHARE, SQUARES, TOTAL
+from capeneuro.privacy.contrasts import PRODUCTS, SQUARES, symmetric_factors
 
-# Mean weight that is supposed where a release hardly shows it, and its deviation: at
-# the default clip normal outcomes weigh .5 to 1 on average if they vary .7 to 1.4 times
-# as is public, and less before their center is known.
-USUAL_WEIGHT = 0.6, 0.2
-# Largest share of an outcome that covariates are taken to explain, where noise is.
-MOST_EXPLAINED = 0.75
-# How far sites differ in outcomes, usually, over these' deviation; their constants are
-# shrunk to what they share by that.
-SITE = 0.5
-# Largest relative error of people's mean square for which effects have a size over it.
-MOST_TOTAL_ERROR = 0.5
-# Largest relative error of an effect by noise of J for which it is estimable.
-LARGEST_ERROR = 0.5
-
-
-class _Variances(NamedTuple):
-    """Variances of the d outcomes by noise, people and sites, in units of each."""
-
-    noise: np.ndarray
-    within: np.ndarray
-    between: np.ndarray
-
-
-class _Spread(NamedTuple):
-    """Variances of effects by noise and by sampling, and the factors of both."""
-
-    noise: np.ndarray
-    """Of noise and of sites, (p, d)."""
-    sampling: np.ndarray
-    """Of sampling, (p, d)."""
-    of_noise: np.ndarray
-    """Of each covariate by noise, (p,)."""
-    of_people: np.ndarray
-    """Of each covariate by sampling, (p,)."""
-    of_sites: np.ndarray
-    """Of each covariate by constants of sites, (p,)."""
+# Mean square of effects of a coded covariate over the variance of outcomes, at least:
+# of one that differs as much as groups do, by its mean square.
+SMALLEST = 0.06
+# Times the released mean square of effects that noise of J is multiplied by.
+LARGER = 1.5
+# Times that effects and the rows that give them are found from each other.
+N_PASSES = 3
+# Deviations of its noise that the variance of a covariate given the others must have.
+ESTIMABLE = 3.0
+# Variance given the others, over the variance, of a covariate that is one of them.
+COLLINEAR = 1e-6
+# Smallest variance of a covariate that is believed, over the likely one.
+LEAST_VARIANCE = 0.01
+# Smallest number that is divided by.
+LEAST = 1e-30
+# Smallest share of an outcome's variance that covariates leave.
+LEAST_LEFT = 0.5
+# Why an effect cannot be estimated.
+COLLINEAR_WITH_OTHERS = "the other covariates go with it"
+NOISY_MEANS = "noise hides the means of sites"
+CONSTANT = "it hardly varies within sites"
 
 
-class _Sums(NamedTuple):
-    """A release of ``linear_moments``, in the units of the sites' rows."""
+@dataclass(frozen=True)
+class Moments:
+    """Released moments of q covariates and d outcomes T y, over the weight of people.
 
-    zx: np.ndarray
-    """Mean of weighted z (w x)' over that of w, (p, p)."""
-    zy: np.ndarray
-    """Mean of weighted z (w y)', (p, d)."""
+    Parameters
+    ----------
+    G, of_G
+        Mean of z y', (q, d), and the variance of its noise by covariate, (q,).
+    J, of_J, of_means
+        Mean of z z' less the noise of sites' means in it, and the variances of its
+        noise: of the release, and of sites' means, (q, q) each.
+    squares, of_squares
+        Mean of (z y')^2, (q, d), and the variance of its noise, (q,).
+    slopes
+        Effects that were subtracted from outcomes before, (q, d).
+    bias
+        Variance that the clip may add, over that of noise, of each outcome, (d,).
+    weight
+        Mean weight of people.
+    """
+
+    G: np.ndarray
+    of_G: np.ndarray
+    J: np.ndarray
+    of_J: np.ndarray
+    of_means: np.ndarray
     squares: np.ndarray
-    """Of w y, shrunk to the public ones, (d,)."""
-    total_error: float
-    """Error of their sum, over it; infinite where noise may be all of it."""
-    own_error: np.ndarray
-    """Error of each beside that of the sum, over it, (d,)."""
-    clip_weight: float
-    """Mean of w."""
-    clip: float
-    """Largest norm of w y; 1 where there is none."""
-    public: Clipped
-    """Public outcomes as they count at this weight."""
+    of_squares: np.ndarray
+    slopes: np.ndarray
+    bias: np.ndarray
+    weight: float
+
+    def and_draft(self, draft: "Moments") -> "Moments":
+        """Moments of two releases, by their noise: this is of what the draft left."""
+        noise, of_draft = (
+            m.of_G.mean() * (1 + m.bias.mean()) + LEAST for m in (self, draft)
+        )
+        a = of_draft / (noise + of_draft)
+        c = draft.of_J.mean() + LEAST
+        c = c / (self.of_J.mean() + LEAST + c)
+
+        def both(name: str, share: float, power: int = 1) -> np.ndarray:
+            own, other = getattr(self, name), getattr(draft, name)
+            return share**power * own + (1 - share) ** power * other
+
+        return replace(
+            self,
+            G=both("G", a),
+            of_G=both("of_G", a, 2),
+            J=both("J", c),
+            of_J=both("of_J", c, 2),
+            slopes=a * self.slopes,
+            bias=both("bias", a),
+        )
+
+    def without_others(self, kept: np.ndarray) -> "Moments":
+        """Moments of some covariates; what others explained is in outcomes again.
+
+        Parameters
+        ----------
+        kept
+            Which of the q.
+        """
+        beside, square = np.ix_(kept, ~kept), np.ix_(kept, kept)
+        size = np.mean(self.slopes[~kept] ** 2, axis=1)
+        return replace(
+            self,
+            G=self.G[kept] + self.J[beside] @ self.slopes[~kept],
+            of_G=self.of_G[kept] + (self.of_J + self.of_means)[beside] @ size,
+            J=self.J[square],
+            of_J=self.of_J[square],
+            of_means=self.of_means[square],
+            squares=self.squares[kept],
+            of_squares=self.of_squares[kept],
+            slopes=self.slopes[kept],
+        )
+
+
+def unpacked(
+    value: np.ndarray,
+    deviation: float,
+    weights: np.ndarray,
+    norms_of: np.ndarray,
+    longest: float,
+    K: float,
+    pilot: Pilot,
+    slopes: np.ndarray,
+    bias: np.ndarray,
+    weight: float,
+) -> tuple[Moments, np.ndarray]:
+    """Unpack a release of ``linear_moments``, and its histogram, which may be empty.
+
+    Parameters
+    ----------
+    value, deviation
+        As released.
+    weights, norms_of, longest, K
+        As sites had them; K is 1 in exact arms.
+    pilot
+        Whose means people were compared with.
+    slopes, bias, weight
+        As of :class:`Moments`.
+    """
+    q, d = slopes.shape
+    n_upper = q * (q + 1) // 2
+    cuts = np.cumsum([q * d, n_upper, q * d])
+    of_y, of_z, squares, in_bins = np.split(value, cuts)
+    upper, J = np.triu_indices(q), np.zeros((q, q))
+    J[upper] = of_z
+    J = np.triu(J) + np.triu(J, 1).T
+    divisor = PRODUCTS * K / longest * np.outer(norms_of, norms_of)
+    divisor = divisor * symmetric_factors(q)
+    J /= divisor
+    here = pilot.shares > 0
+    of_site = pilot.shares[here] ** 2
+    noise = pilot.center_errors[:, here] ** 2
+    of_means = (noise * of_site) @ noise.T
+    of_means[np.diag_indices(q)] *= 2
+    # Noise of sites' means is no variation of people, in z z' as in z times what was
+    # subtracted of outcomes.
+    J = J / weight - np.diag(pilot.lost)
+    by_weight = weights * weight
+    G = of_y.reshape(q, d) / by_weight[:, None] + pilot.lost[:, None] * slopes
+    moments = Moments(
+        G=G,
+        of_G=(deviation / by_weight) ** 2,
+        J=J,
+        of_J=(deviation / divisor / weight) ** 2,
+        of_means=of_means,
+        squares=squares.reshape(q, d) * K / SQUARES / by_weight[:, None] ** 2,
+        of_squares=(deviation * K / SQUARES / by_weight**2) ** 2,
+        slopes=slopes,
+        bias=bias,
+        weight=weight,
+    )
+    return moments, in_bins
+
+
+class _Rows(NamedTuple):
+    """How effects are made of G: ``b = R G``."""
+
+    R: np.ndarray
+    """(q, q); 0 of an effect that noise of J hides."""
+    left: np.ndarray
+    """What is left of other covariates in each effect, (q, q)."""
+    varies: np.ndarray
+    """Whether each covariate, given the others, varies by more than noise, (q,)."""
+
+
+def _rows(moments: Moments, size: np.ndarray) -> _Rows:
+    """Rows that give effects, where others have this mean square, (q,)."""
+    J, of_J = moments.J, moments.of_J + moments.of_means
+    of_G = moments.of_G * (1 + moments.bias.mean())
+    q = len(J)
+    R, left = np.zeros((q, q)), np.zeros((q, q))
+    part, of_part = np.zeros(q), np.zeros(q)
+    for k in range(q):
+        n = np.arange(q) != k
+        J_nn = J[np.ix_(n, n)]
+        noise = of_G[n] + of_J[np.ix_(n, n)] @ size[n]
+        if noise.any():
+            weighted = J_nn.T / noise
+            A = np.linalg.solve(weighted @ J_nn + np.diag(1 / size[n]), weighted)
+        else:
+            A = np.linalg.pinv(J_nn, rcond=COLLINEAR, hermitian=True)
+        g = np.zeros(q)
+        g[k], g[n] = 1.0, -J[k, n] @ A
+        part[k] = g @ J[:, k]
+        of_part[k] = np.sqrt(np.outer(g, g).ravel() ** 2 @ of_J.ravel())
+        # Without noise a combination of the others has no variance of its own.
+        if part[k] > max(ESTIMABLE * of_part[k], COLLINEAR * J[k, k], TINY):
+            R[k] = g / part[k]
+        left[k, n] = (g @ J[:, n]) * R[k, k]
+    return _Rows(R, left, np.diag(R) > 0)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Combinations of effects on outcomes, and what their precision is made of.
+
+    The b with ``(b - estimate)^2 <= t^2 (rest + own (b - slopes)^2 + both b^2)`` are an
+    interval.
+
+    Parameters
+    ----------
+    effects, slopes
+        In the unit of outcomes, and what was subtracted of them, (m, d).
+    rest
+        Variances beside the noise that multiplies a combination itself, (m, d).
+    own, both
+        What multiplies it: noise of J, and of sites' means, (m,).
+    noise
+        The part of privacy in ``rest``, (m, d).
+    """
+
+    effects: np.ndarray
+    slopes: np.ndarray
+    rest: np.ndarray
+    own: np.ndarray
+    both: np.ndarray
+    noise: np.ndarray
+
+    def variances_at(self, b: np.ndarray) -> np.ndarray:
+        """Variances if combinations were b, (m, d)."""
+        own, both = self.own[:, None], self.both[:, None]
+        return self.rest + own * (b - self.slopes) ** 2 + both * b**2
+
+    def interval(self, t: float) -> np.ndarray:
+        """All b that the estimate is at most t errors from [Fieller 1954], (m, d, 2).
+
+        Infinite where noise of J does not exclude any.
+        """
+        own, both = t**2 * self.own[:, None], t**2 * self.both[:, None]
+        a = 1 - own - both
+        a = np.where(a > 0, a, np.nan)
+        middle = (self.effects - own * self.slopes) / a
+        c = self.effects**2 - t**2 * self.rest - own * self.slopes**2
+        half = np.sqrt(np.maximum(middle**2 - c / a, 0))
+        ends = np.stack([middle - half, middle + half], axis=-1)
+        return np.where(np.isnan(ends), [-np.inf, np.inf], ends)
 
 
 @dataclass(frozen=True)
 class Fit:
-    """A regression by released moments, in the coordinates of the sites' rows.
+    """A regression of outcomes on q covariates.
 
     Parameters
     ----------
-    effects, outcomes
-        Public numbers of the p covariates and the d outcomes.
-    sums
-        The release.
-    J, of_J
-        Mean of z x' and the variance of its error, (p, p).
-    A
-        Inverse of J, shrunk, (p, p).
-    of_x, of_z
-        Means of x x' and of weighted z z', (p, p).
-    b, estimates
-        Coefficients, on T y and on outcomes, (p, d).
-    square
-        Squares of effects less what is but noise, (p, d).
-    scale
-        Deviations of T y within groups, over the public ones, in the coordinates of the
-        axes of outcomes, (d, d).
-    apart
-        Variance of sites' differences over that of outcomes.
-    variances
-        Of outcomes, by what moves them.
-    tau, n_units, degrees
-        Noise in a coordinate of the release, people, and people beyond covariates.
-    real
-        Share of each covariate's effects that is above noise, (p,).
+    effects, outcomes, pilot, moments
+        Public numbers, and what was released.
     """
 
-    effects: Sequence[Effect]
+    effects: tuple[Effect, ...]
     outcomes: Outcomes
-    sums: _Sums
-    J: np.ndarray
-    of_J: np.ndarray
-    A: np.ndarray
-    of_x: np.ndarray
-    of_z: np.ndarray
-    b: np.ndarray
-    estimates: np.ndarray
-    square: np.ndarray
-    scale: Matrix
-    apart: float
-    variances: _Variances
-    tau: float
-    n_units: int
-    degrees: int
-    real: np.ndarray | float = 0.0
+    pilot: Pilot
+    moments: Moments
 
     @property
-    def is_constant(self) -> np.ndarray:
-        """Which effects are constants, (p,)."""
-        return np.array([e.is_constant for e in self.effects])
+    def degrees(self) -> int:
+        """Degrees of freedom: people beyond covariates and sites."""
+        n_sites = int(np.sum(self.pilot.shares > 0))
+        return max(self.pilot.n_units - len(self.effects) - n_sites, 1)
 
     @cached_property
-    def within(self) -> Matrix:
-        """Covariance of T y within groups, as people count, along the axes, (d, d)."""
-        half = self.scale * np.sqrt(np.maximum(self.sums.public.variances, 0))
-        return half @ half.T
+    def _least(self) -> np.ndarray:
+        """Smallest mean square of effects that is believed, of T y, (q,)."""
+        square = np.array([e.square for e in self.effects])
+        return SMALLEST / np.minimum(square, 1) * self.pilot.squares.mean()
 
-    def spread(self, joined: np.ndarray) -> _Spread:
-        """Variances of combinations of coefficients.
+    @cached_property
+    def _rows(self) -> _Rows:
+        """Rows that give effects, found with them in some passes."""
+        size = self._least
+        for _ in range(N_PASSES):
+            rows = _rows(self.moments, size)
+            b = self.moments.slopes + rows.R @ self.moments.G
+            noise = rows.R**2 @ self.moments.of_G
+            size = np.maximum(self._least, LARGER * (np.mean(b**2, axis=1) - noise))
+        return rows
+
+    @cached_property
+    def b(self) -> np.ndarray:
+        """Effects of coded covariates on T y, (q, d)."""
+        return self.moments.slopes + self._rows.R @ self.moments.G
+
+    @cached_property
+    def of_noise(self) -> np.ndarray:
+        """Variance of effects on T y by noise, and what a clip may take, (q, d)."""
+        of_G = self._rows.R**2 @ self.moments.of_G
+        return np.outer(of_G, 1 + self.moments.bias)
+
+    def believed(self, b: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        """Share of squares of effects that is no noise, by covariate, (q,)."""
+        square = np.maximum(np.mean(b**2, axis=1), LEAST)
+        share = 1 - np.minimum(noise.mean(axis=1), square) / square
+        return share * self._rows.varies
+
+    @cached_property
+    def real(self) -> np.ndarray:
+        """Squares of effects less what is but noise, in the unit of outcomes, (q, d)."""
+        b = self.outcomes.back(self.b)
+        share = self.believed(b, self.outcomes.variances_back(self.of_noise))
+        return share[:, None] * b**2
+
+    @cached_property
+    def _people(self) -> np.ndarray:
+        """Deviations of z y between people, over that of z; (q, d).
+
+        What the release tells of each outcome is shrunk, by its noise, to what all have
+        in common.
+        """
+        moments, s = self.moments, self.pilot.squares
+        square = np.array([e.square for e in self.effects])
+        variance = np.maximum(np.diag(moments.J), LEAST_VARIANCE * square)
+        squares = moments.squares / variance[:, None]
+        noise = np.sqrt(moments.of_squares) / variance
+        common = np.maximum(squares.sum(axis=1) / s.sum(), LEAST_LEFT)
+        likely = common[:, None] * s
+        off = squares - likely
+        varies = np.maximum(np.mean(off**2, axis=1) - noise**2, 0)
+        own = varies / np.maximum(varies + noise**2, LEAST)
+        return np.sqrt(np.maximum(likely + own[:, None] * off, LEAST_LEFT * likely))
+
+    @cached_property
+    def together(self) -> np.ndarray:
+        """How much more outcomes vary than T y would make them alone, (d,)."""
+        return self.outcomes.together(self.pilot.squares)
+
+    def variances(self, joined: np.ndarray) -> dict[str, np.ndarray]:
+        """What moves combinations of effects of coded covariates, in outcomes' units.
 
         Parameters
         ----------
         joined
-            A row for each combination, (m, p).
-        """
-        rows, variances = joined @ self.A, self.variances
-        weight = self.sums.clip_weight
-        of_noise = np.sum(rows**2, axis=1) * (self.tau / weight) ** 2
-        of_people = np.maximum(np.diag(rows @ self.of_z @ rows.T), 0)
-        of_people = of_people / self.degrees / weight**2
-        apart = (rows @ self.J - joined)[:, self.is_constant]
-        of_sites = np.sum(apart**2, axis=1)
-        noise = np.outer(of_noise, variances.noise)
-        noise += np.outer(of_sites, variances.between)
-        sampling = np.outer(of_people, variances.within)
-        return _Spread(noise, sampling, of_noise, of_people, of_sites)
-
-    def covariances(self, joined: np.ndarray) -> np.ndarray:
-        """Covariances of combinations of coefficients if they are zero, (d, m, m).
-
-        Parameters
-        ----------
-        joined
-            A row for each combination, (m, p).
-        """
-        rows, weight = joined @ self.A, self.sums.clip_weight
-        of_noise = rows @ rows.T * (self.tau / weight) ** 2
-        of_people = rows @ self.of_z @ rows.T / self.degrees / weight**2
-        apart = (rows @ self.J - joined)[:, self.is_constant]
-        is_part = joined != 0
-        # Noise of J in what other covariates do to outcomes.
-        moved = (rows[:, None] * rows[None]) @ self.of_J
-        moved = moved * ~(is_part[:, None] | is_part[None])
-        return (
-            _times(self.variances.noise, of_noise)
-            + _times(self.variances.within, of_people)
-            + _times(self.variances.between, apart @ apart.T)
-            + np.einsum("mnk,kd->dmn", moved, self.square)
-        )
-
-    def _deviation_error(self) -> np.ndarray:
-        """Standard errors of outcomes' deviations, over them, (d,)."""
-        total_error, own_error = self.sums.total_error, self.sums.own_error
-        if total_error > MOST_TOTAL_ERROR:
-            return np.full(len(own_error), np.inf)
-        of_people = 2 / self.degrees  # of a mean square, over it
-        return np.sqrt(total_error**2 + own_error**2 + of_people) / 2
-
-    def _joint_p_value(
-        self,
-        b: np.ndarray,
-        of_noise: float,
-        of_people: float,
-        of_sites: float,
-        of_effects: np.ndarray,
-    ) -> float:
-        """Find the chance of squares as large as those of b, (d,), without effects.
-
-        The sum of squares is about a multiple of chi-squared [Box 1954].
-        """
-        if not b.any():  # as in a forecast
-            return 1.0
-        # In the coordinates of the axes, which outcomes that vary alone have as well.
-        axes, along = self.outcomes.axes, self.b @ self.outcomes.axes.vectors
-        V = (along * of_effects[:, None]).T @ along
-        V += of_people * self.within
-        V[np.diag_indices_from(V)] += of_noise + of_sites * self.apart * axes.scale**2
-        mean, spread = float(np.trace(V)), float(np.vdot(V, V))
-        if mean <= 0:  # a covariate that does not vary
-            return 1.0
-        scale = spread / max(mean, TINY)
-        return float(scipy.special.chdtrc(mean / scale, b @ b / scale))
-
-    def combined(self, joined: np.ndarray, rows_of: Sequence[Effect]) -> Contrasts:
-        """Combinations of coefficients in the units of outcomes.
-
-        Parameters
-        ----------
-        joined
-            A row for each combination, (m, p).
-        rows_of
-            Their names.
-        """
-        unit = np.ones((len(joined), 1))
-        return self.contrasts(joined, unit, rows_of, is_whole=False)
-
-    def contrasts(
-        self,
-        joined: np.ndarray,
-        unit: np.ndarray,
-        rows_of: Sequence[Effect],
-        is_whole: bool = True,
-    ) -> Contrasts:
-        """Combinations of coefficients, with all that is known of their precision.
-
-        Parameters
-        ----------
-        joined
-            A row for each combination, (m, p).
-        unit
-            Divisor of each, (m, 1).
-        rows_of
-            Their names, and which of them are constants.
-        is_whole
-            Whether they are the effects of the fit, of which some may be confounded.
+            A row for each combination, (m, q).
 
         Returns
         -------
-        Contrasts
-            In the units of outcomes.
+        dict
+            ``noise`` (of privacy), ``sampling``, ``sites``, ``left`` of others by
+            damping, and ``others``, the noise of J in what these do, (m, d) each;
+            ``own`` and ``both`` as of :class:`Estimate`, (m,).
         """
-        effects, outcomes, sums, tau = self.effects, self.outcomes, self.sums, self.tau
-        d, c, weight = len(outcomes.center), sums.clip, sums.clip_weight
-        b, estimates = joined @ self.b, joined @ self.estimates
-        noise, sampling, of_noise, of_people, of_sites = self.spread(joined)
-        of_J = (joined @ self.A) ** 2 @ self.of_J
-        own_J = of_J * (joined != 0)
-        other_J = of_J - own_J
-        # What multiplies all effects alike: noise of the mean weight.
-        square = np.maximum(estimates**2 - noise - sampling, 0)
-        if (joined >= 0).all() and np.allclose(joined.sum(axis=1), 1):  # averages
-            square = joined @ self.square
-        noise += other_J @ self.square
-        weight_error = tau / (SHARE * c)
-        of_weight = (weight_error / weight) ** 2
-        of_effect = own_J @ self.square + of_weight * square
-        null_errors = np.sqrt(noise + sampling)
-        if outcomes.has_covariance:
-            # Noise of J moves all outcomes by what other covariates do to them.
-            of_sites = of_sites + other_J @ self.is_constant
-            joint_p_values = [
-                self._joint_p_value(
-                    b[k], of_noise[k], of_people[k], of_sites[k], other_J[k] * self.real
-                )
-                for k in range(len(b))
-            ]
-        else:  # nothing is known of how they vary together [Bonferroni]
-            z = np.max(np.abs(estimates) / above_rounding(null_errors), axis=1)
-            joint_p_values = np.minimum(
-                1, 2 * d * scipy.special.stdtr(self.degrees, -z)
-            )
-        # Collinear covariates are confounded, with or without noise.
-        is_estimable = np.sqrt(own_J.max(axis=1)) < LARGEST_ERROR
-        if not tau:
-            dependent = ~instruments.are_independent(self.of_x, effects)
-            is_estimable = np.abs(joined) @ dependent == 0
-        confounded_names = np.full(len(rows_of), "")
-        if is_whole:
-            is_estimable, confounded_names = _estimable_and_confounded(
-                self.of_x, effects, is_estimable
-            )
-        unclipped = outcomes.variances(self.scale, sums.public.unclipped, 1.0)
-        return Contrasts(
-            names=np.array([e.name for e in rows_of]),
-            is_constant=np.array([e.is_constant for e in rows_of]),
-            effects=estimates / unit,
-            errors=np.sqrt(noise + of_effect + sampling) / unit,
-            null_errors=null_errors / unit,
-            noise_errors=np.sqrt(noise + of_effect) / unit,
-            within_group_sd=np.sqrt(unclipped * self.n_units / self.degrees),
-            deviation_error=self._deviation_error(),
-            joint_p_values=np.array(joint_p_values),
-            noise_deviation=tau,
-            clip_weight=weight,
-            clip_weight_error=weight_error,
-            n_units=self.n_units,
-            degrees=self.degrees,
-            outcome_covariance_public=outcomes.has_covariance,
-            is_estimable=is_estimable,
-            confounded_with=confounded_names,
+        moments, pilot, s = self.moments, self.pilot, self.pilot.squares
+        R, left = joined @ self._rows.R, joined @ self._rows.left
+        noise = np.outer(R**2 @ moments.of_G, 1 + moments.bias)
+        here = pilot.shares > 0
+        of_sites = pilot.shares[here] ** 2 * pilot.center_errors[:, here] ** 2
+        of_sites = of_sites @ pilot.left[:, here].T
+        of_J, of_means = R**2 @ moments.of_J, R**2 @ moments.of_means
+        # Of the covariates in a combination, along which its effect is least moved.
+        length = np.maximum(np.sum(joined**2, axis=1, keepdims=True), LEAST)
+        is_own, along = joined != 0, (joined / length) ** 2
+        beyond = np.maximum(self.real - self.outcomes.back(moments.slopes) ** 2, 0)
+        others = (of_J * ~is_own) @ beyond + (of_means * ~is_own) @ self.real
+        back = self.outcomes.variances_back
+        return {
+            "noise": back(noise),
+            "sampling": back(self._sampling(R)) * self.together,
+            "sites": back(R**2 @ of_sites),
+            "left": back(left**2 @ np.outer(self._least, s / s.mean())),
+            "others": others,
+            "own": np.sum(of_J * is_own * along, axis=1),
+            "both": np.sum(of_means * is_own * along, axis=1),
+        }
+
+    def _sampling(self, R: np.ndarray) -> np.ndarray:
+        """Variance of combinations R G by the sampling of people, of T y, (m, d)."""
+        J = self.moments.J
+        deviation = np.sqrt(np.maximum(np.diag(J), LEAST))
+        correlation = np.clip(J / np.outer(deviation, deviation), -1, 1)
+        scaled = R[:, :, None] * (deviation[:, None] * self._people)[None]
+        variance = np.einsum("mad,ab,mbd->md", scaled, correlation, scaled)
+        least = LEAST_LEFT / 5 * np.max(scaled**2, axis=1)
+        return np.maximum(variance, least) / self.degrees
+
+    def estimate(self, joined: np.ndarray) -> Estimate:
+        """Combinations of effects of coded covariates, with their precision.
+
+        Parameters
+        ----------
+        joined
+            A row for each, (m, q).
+        """
+        parts = self.variances(joined)
+        of_noise = parts["noise"] + parts["sites"] + parts["left"] + parts["others"]
+        return Estimate(
+            effects=self.outcomes.back(joined @ self.b),
+            slopes=self.outcomes.back(joined @ self.moments.slopes),
+            rest=of_noise + parts["sampling"],
+            own=parts["own"],
+            both=parts["both"],
+            noise=of_noise,
         )
 
+    @cached_property
+    def why_not(self) -> list[str]:
+        """Of each effect why it cannot be estimated; empty: it can."""
+        parts = self.variances(np.eye(len(self.effects)))
+        reasons = []
+        for k in range(len(self.effects)):
+            of_data = np.mean(parts["noise"][k] + parts["sampling"][k])
+            if not self._rows.varies[k]:
+                reasons.append(self._why(k))
+            elif np.mean(parts["left"][k]) > of_data:
+                reasons.append(COLLINEAR_WITH_OTHERS)
+            elif np.mean(parts["sites"][k]) > of_data:
+                reasons.append(NOISY_MEANS)
+            else:
+                reasons.append("")
+        return reasons
 
-def fitted(
-    release: Release,
-    effects: Sequence[Effect],
-    outcomes: Outcomes,
-    clip: float,
-    centers: Centers | None = None,
-) -> Fit:
-    """Regress outcomes on covariates by a release of ``linear_moments``.
-
-    Parameters
-    ----------
-    release, effects, outcomes, clip, centers
-        As in :func:`from_release`.
-
-    Returns
-    -------
-    Fit
-        Coefficients in the coordinates of the sites' rows; any linear question to them
-        is algebra.
-    """
-    off = None if centers is None else centers.errors / (1 + np.abs(centers.values))
-    p, N, tau = len(effects), release.n_units, release.deviation
-    sums, degrees = _unpacked(release, p, outcomes, clip), max(N - p, 1)
-    public, weight, c = sums.public, sums.clip_weight, sums.clip
-    # Covariates are over their scales here, outcomes are T y.
-    J, of_J = products(sums.zx, tau / (COVARIATES * c * weight), effects, off)
-    apart = _sites_apart(sums, J, tau, effects, outcomes)
-    between = apart * float(np.mean(outcomes.axes.scale**2))
-    of_x, of_z = second_moments(J, effects, exact=not tau)
-    A = np.linalg.pinv(J + _shrinkage_of_sites(J, tau / weight, between, effects))
-    if not tau:
-        A = instruments.exact_inverse(J, of_x, effects)
-    b = A @ sums.zy
-    # Mean square that covariates explain, less that by noise alone.
-    explained = np.sum((of_x @ b) * b, axis=0) - np.trace(of_x @ A @ A.T) * tau**2
-    most = (MOST_EXPLAINED if tau else 1.0) * sums.squares
-    residual = sums.squares - np.clip(explained, 0, most)
-    of_y, shares = outcomes.diagonal_along(public.variances), public.effect_shares
-    scale = outcomes.in_axes(np.sqrt(residual / of_y))
-    fit = Fit(
-        effects=effects,
-        outcomes=outcomes,
-        sums=sums,
-        J=J,
-        of_J=of_J,
-        A=A,
-        of_x=of_x,
-        of_z=of_z,
-        b=b / weight,
-        estimates=np.zeros(0),
-        square=np.zeros(0),
-        scale=scale,
-        apart=apart,
-        variances=_Variances(
-            noise=_variances_of_alike(outcomes, outcomes.axes.scale * shares),
-            within=outcomes.variances(scale, public.variances, shares),
-            between=apart * _variances_of_alike(outcomes, shares),
-        ),
-        tau=tau,
-        n_units=N,
-        degrees=degrees,
-    )
-    b, estimates = fit.b, outcomes.back(fit.b, shares)
-    variances = fit.spread(np.eye(p))
-    # Noise of J, and of the mean weight, grows with effects, less what is but noise:
-    # with others' where a covariate has none, with its own else.
-    square = np.maximum(estimates**2 - variances.noise - variances.sampling, 0)
-    # A clip takes more from large effects, and from all where the center is off.
-    real = square.sum(axis=1) / np.maximum((estimates**2).sum(axis=1), TINY)
-    lost = clip_bias(effects, outcomes, public, c if tau else np.inf, b, real)
-    b, estimates = b - lost, estimates - outcomes.back(lost, shares)
-    constant = np.array([e.is_constant for e in effects])
-    site = fit.variances.between
-    if centers is None:
-        square[constant] += site
-    else:
-        square[constant] = np.maximum(square[constant], site)
-    return replace(fit, b=b, estimates=estimates, square=square, real=real)
+    def _why(self, k: int) -> str:
+        """Why the variance of a covariate given the others is not told."""
+        moments = self.moments
+        noise = float((moments.of_J + moments.of_means)[k, k]) ** 0.5
+        if moments.J[k, k] > max(ESTIMABLE * noise, LEAST):
+            return COLLINEAR_WITH_OTHERS
+        return NOISY_MEANS if self.pilot.center_errors[k].any() else CONSTANT
 
 
-def from_fit(fit: Fit, centers: Centers | None = None) -> Contrasts:
-    """Effects of each covariate; with centers one constant in place of the sites'."""
-    effects = fit.effects
-    joined, rows_of = np.eye(len(effects)), effects
-    if centers is not None:
-        # Constants are hardly shrunk beside centers, and show how far sites differ.
-        joined, rows_of = _joined(effects), one_constant(effects)
-    return fit.contrasts(joined, joined @ scales(effects)[:, None], rows_of)
-
-
-def _estimable_and_confounded(
-    of_x: np.ndarray, effects: Sequence[Effect], is_estimable: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Find which effects are estimable, and which covariates each other is taken for.
-
-    Returns
-    -------
-    is_estimable : numpy.ndarray
-        Of the effects of the result, (p,).
-    names : numpy.ndarray
-        Names of the covariates that one which is not estimable may be taken for, (p,).
-    """
-    q = sum(not e.is_constant for e in effects)
-    every = np.concatenate([is_estimable[:q], np.ones(len(effects) - q, bool)])
-    for partners in instruments.confounded(of_x, effects, every):
-        every[partners] = False
-    confounded = instruments.confounded(of_x, effects, every)
-    names = [" and ".join(effects[j].name for j in of_k) for of_k in confounded[:q]]
-    return np.concatenate([every[:q], is_estimable[q:]]), np.array(
-        [*names, *[""] * (len(is_estimable) - q)]
-    )
-
-
-def _joined(effects: Sequence[Effect]) -> np.ndarray:
-    """Weights that average the constants of sites, by public shares of people.
-
-    Returns
-    -------
-    numpy.ndarray
-        Shape (q + 1, p): other effects stay.
-    """
-    constant = np.array([e.is_constant for e in effects])
-    shares = np.array([e.square for e in effects]) * constant
-    return np.vstack([np.eye(len(effects))[~constant], shares / shares.sum()])
-
-
-def _times(factors: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-    """A matrix times each of some factors, (d, m, m)."""
-    return factors[:, None, None] * matrix
-
-
-def _variances_of_alike(outcomes: Outcomes, effect_shares: np.ndarray) -> np.ndarray:
-    """Variance of each outcome as :meth:`.Outcomes.back` finds it, varying alone."""
-    return outcomes.deviations**2 * outcomes.diagonal_along(effect_shares**-2.0)
-
-
-def _unpacked(release: Release, p: int, outcomes: Outcomes, clip: float) -> _Sums:
-    tau, d = release.deviation, len(outcomes.center)
-    c = clip**0.5 if tau else 1.0
-    moments = release.value[: p * (p + d)].reshape(p, p + d)
-    *squares, total, share = release.value[p * (p + d) :]
-    weight = mean_weight(share, tau, c) if tau else 1.0
-    public = outcomes.clipped(c if tau else np.inf, weight)
-    released, noise = c * (total / TOTAL + c / 2), c * tau / TOTAL
-    # Where noise may be all of it people differ by no more than that, most often.
-    least = min(noise / MOST_TOTAL_ERROR, LEAST_WEIGHT * public.variances.sum())
-    total = max(released, least, TINY)
-    total_error = noise / total if released >= least else np.inf
-    squares, own_error = _squares(
-        c * np.array(squares) / SQUARES,
-        total,
-        outcomes.diagonal_along(public.variances),
-        c * tau / SQUARES,
-    )
-    zx, zy = moments[:, :p] / (COVARIATES * c * weight), moments[:, p:]
-    return _Sums(zx, zy, squares, total_error, own_error, weight, c, public)
-
-
-def mean_weight(share: float, tau: float, c: float) -> float:
-    """Mean weight of people, as released with noise tau; shrunk to a usual one.
-
-    Few people's is mostly noise, and near 0 it would blow up all that it divides.
-    """
-    released, noise = share / (SHARE * c) + 0.5, tau / (SHARE * c)
-    mean, deviation = USUAL_WEIGHT
-    believed = deviation**2 / (deviation**2 + noise**2)
-    return float(np.clip(mean + believed * (released - mean), LEAST_WEIGHT, 1))
-
-
-def _squares(
-    released: np.ndarray, total: float, public: np.ndarray, noise: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Shrink mean squares of outcomes to the public ones by their noise.
-
-    They vary about the public ones by a common share, found from the release.
-
-    Returns
-    -------
-    squares, errors : numpy.ndarray
-        Shape (d,) each; errors are over the squares, beside that of the total.
-    """
-    if noise == 0:
-        return np.maximum(released, TINY), np.zeros(len(released))
-    public = public * total / public.sum()
-    off, error = released / public - 1, (noise / public) ** 2
-    varies = max(float(np.mean(off**2 - error)), 0.0)
-    shrunk = np.maximum(1 + varies / (varies + error) * off, LEAST_WEIGHT)
-    # How far they vary is not known better than this.
-    varies += float(np.mean(error)) * (2 / len(off)) ** 0.5
-    return public * shrunk, np.sqrt(varies * error / (varies + error)) / shrunk
-
-
-def _sites_apart(
-    sums: _Sums,
-    J: np.ndarray,
-    tau: float,
-    effects: Sequence[Effect],
-    outcomes: Outcomes,
-) -> float:
-    """Variance of sites' differences over that of outcomes: the usual one, or larger.
-
-    0 with a constant that all share: covariates are centered then.
-    """
-    d, constant = len(outcomes.center), np.array([e.is_constant for e in effects])
-    S, usual = constant.sum(), SITE**2
-    if S == 1 or tau == 0:
-        return 0.0
-    J_s, m = np.diag(J)[constant], sums.zy[constant]
-    off = m - np.outer(J_s, J_s @ m) / (J_s @ J_s)
-    excess = np.sum(off**2) - (S - 1) * d * tau**2
-    variance = excess / (J_s @ J_s) / sums.clip_weight**2
-    return max(usual, variance / float(np.sum(outcomes.axes.scale**2)))
-
-
-def _shrinkage_of_sites(
-    J: np.ndarray, tau: float, v: float, effects: Sequence[Effect]
-) -> np.ndarray:
-    """Matrix that, added to J, shrinks constants of sites to their common mean.
-
-    By their noise against the variance v of sites in T y: the best guess of constants
-    that vary normally.
-    """
-    constant, added = np.array([e.is_constant for e in effects]), np.zeros_like(J)
-    S = constant.sum()
-    if v > 0:
-        likely = expected(effects, exact=False)[0][constant]
-        J_s = np.maximum(np.diag(J)[constant], LEAST_WEIGHT * likely)
-        added[np.ix_(constant, constant)] = (tau**2 / v / J_s)[:, None] * (
-            np.eye(S) - 1 / S
-        )
-    return added
+def width(degrees: int) -> float:
+    """Standard errors that a 95% interval has to each side; of many people 1.96."""
+    return -float(scipy.special.stdtrit(degrees, 0.025))

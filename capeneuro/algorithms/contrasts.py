@@ -1,114 +1,116 @@
 """How many outcomes depend on few covariates: group contrasts over sites.
 
-``y = sum_k b_k x_k + rest`` for each of d outcomes of a person. A site releases, once,
-the mean over people of ``z (w [x; y])'``, of the squares of w y and of w, for
-instruments z (bounded functions of x) and ``w = min(1, c / |y|)``
-[:mod:`.privacy.contrasts`]; then
-
-    ``J = mean z (w x)' / mean w``,  ``b = J^-1 mean z (w y)' / mean w``
-
-and all else is algebra. Whom the clip shortens counts by w, in covariates as in
-outcomes: a group that varies more, and so counts less, is not taken for one that
-differs. b is right but along directions in which outcomes vary most, of which a clip
-leaves ``D = I - E[w 1(clipped) u u'] / E w`` with ``u = y / |y|``, known where their
-covariance is public. Its further bias of large effects is estimated from draws of
-people who have them.
-
-Outcomes are multiplied by a public T first, ``Sigma^(-1/4)`` of a public covariance or
-one over public deviations: noise that is alike in every direction then costs least over
-all outcomes together.
-
-Covariates are centered at public means of each site: differences between sites in
-outcomes then bias no effect, at no cost. Or each site has a constant of its own. These
-are shrunk to their common mean, by their noise against the variance of sites: half a
-deviation of outcomes, or more if the release has more. The remaining differences of
-sites are counted in errors.
+``y = sum_k b_k x_k + rest`` for each of d outcomes of a person, least squares with a
+constant for each site, of outcomes within their public bounds. A pilot releases where
+people lie [:mod:`.contrast_pilot`], a histogram of distances chooses the clip
+[:mod:`.clip_choice`], and two releases of ``linear_moments`` give the effects: a draft,
+and what it leaves [:mod:`.contrast_fit`]. All else is algebra.
 
 Guarantee
 ---------
-One release of ``linear_moments`` (replace-one 2 clip / n). All else is post-processing.
+One release of ``pilot_moments``, one more where outcomes have bounds alone, and one or
+two of ``linear_moments``.
 """
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+import scipy
 
+from capeneuro.algorithms.clip_choice import Distances, fitting
 from capeneuro.algorithms.contrast_effects import Contrasts
-from capeneuro.algorithms.contrast_fit import Fit, fitted, from_fit, mean_weight
-from capeneuro.algorithms.designs import Design, Effect, Factor, scales
-from capeneuro.algorithms.instruments import expected, varies
-from capeneuro.algorithms.outcomes import Outcomes
-from capeneuro.algorithms.site_centers import Centers, site_centers
-from capeneuro.federation.mechanism import Mechanism, Release
+from capeneuro.algorithms.contrast_fit import Fit, Moments, unpacked, width
+from capeneuro.algorithms.contrast_pilot import (
+    Pilot,
+    released_pilot,
+    released_range,
+)
+from capeneuro.algorithms.designs import Design, Effect, Factor
+from capeneuro.algorithms.outcomes import N_QUANTILES, Outcomes
+from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.transport import Federation
 from capeneuro.linalg import TINY
-from capeneuro.privacy.contrasts import COVARIATES, REACH, SHARE, SQUARES, TOTAL
+from capeneuro.privacy.contrasts import (
+    HISTOGRAM,
+    moments_distance,
+    pilot_distance,
+    reach,
+)
 
-# Share of the public mean square of outcomes that a person's may have: half the noise
-# of all of it, for people who count a little less.
-CLIP = 0.5
+# Largest squared norm of a coded person that counts in full, over what is usual.
+LONGEST = 1.2
+# Deviations of a coded covariate that are usual at most.
+USUAL = 2.0
+# Share of the mean square of outcomes that remains, at least, less the draft's effects.
+LEAST_LEFT = 0.3
+# People who are made up to see how far covariates lie from their means.
+N_LIKELY = 2000
+# Quantiles of their distances that are kept.
+N_SIZES = 12
 
 
 def stack(
-    z: np.ndarray,
-    x: np.ndarray,
-    y: np.ndarray,
-    effects: Sequence[Effect],
-    outcomes: Outcomes,
+    x: np.ndarray, place: int, n_sites: int, y: np.ndarray, outcomes: Outcomes
 ) -> np.ndarray:
-    """Stack people's instruments, covariates and outcomes, scaled, as sites have them.
+    """Stack people's covariates, site and outcomes, scaled, as sites have them.
 
     Parameters
     ----------
-    z, x
-        Instruments in [-1, 1] and covariates, shape (p, N) each.
+    x
+        Coded covariates, shape (q, N), of :meth:`.Design.code`.
+    place, n_sites
+        The site's among so many.
     y
         Outcomes, shape (d, N).
-    effects, outcomes
-        Public numbers of covariates and of outcomes.
+    outcomes
+        Their public numbers.
 
     Returns
     -------
     numpy.ndarray
-        Shape (2 p + d, N), float32.
+        Shape (q + n_sites + d, N), float32.
     """
+    of_site = np.zeros((n_sites, x.shape[1]))
+    of_site[place] = 1
     y = outcomes.transform @ (y - outcomes.center[:, None])
-    return np.concatenate([z, x / scales(effects)[:, None], y]).astype(np.float32)
+    return np.concatenate([x, of_site, y]).astype(np.float32)
 
 
-def released_moments(
+class _Scales(NamedTuple):
+    """Public numbers of covariates by which sites weigh them."""
+
+    weights: np.ndarray
+    norms_of: np.ndarray
+    longest: float
+    sizes: np.ndarray
+    """Equally likely norms of weighted covariates about their means."""
+
+
+def released(
     federation: Federation,
-    mechanism: Mechanism,
-    effects: Sequence[Effect],
+    mechanisms: Mapping[str, Mechanism],
+    design: Design,
     outcomes: Outcomes,
-    clip: float = CLIP,
-    center: np.ndarray | None = None,
-    centers: Centers | None = None,
+    decide: Callable[[np.ndarray], None] = lambda errors: None,
 ) -> "ReleasedMoments":
-    """Release the moments of covariates with each other and with outcomes.
+    """Release what effects of covariates on outcomes are made of.
 
     Parameters
     ----------
     federation
         Sites whose columns are those of :func:`stack`.
-    mechanism
-        How the moments are released.
-    effects
-        Covariates, in the order of the rows; with ``centers`` their likely moments at
-        these [:meth:`.designs.Design.with_centers`].
-    outcomes
-        Public numbers of outcomes.
-    clip
-        Largest share of the public mean square of outcomes that a person's may have.
-    center
-        Released before, of T y, shape (d,); None: 0.
-    centers
-        Released before, of instruments at sites, each of which has a constant of its
-        own; None: instruments are centered already, or not at all.
+    mechanisms
+        By stage: ``range``, where outcomes have bounds alone, ``pilot``, ``draft``
+        (None of it: effects are released once) and ``contrast``.
+    design, outcomes
+        Covariates and outcomes, and their public numbers.
+    decide
+        Called with the standard errors that the pilot foretells of primary effects, (k,
+        d), before they are released; raises to stop.
 
     Returns
     -------
@@ -117,226 +119,281 @@ def released_moments(
 
     Guarantee
     ---------
-    One release of ``linear_moments`` at the mechanism's noise multiplier.
+    One release of ``pilot_moments`` with each of the first two mechanisms, and one of
+    ``linear_moments`` with each of the others.
     """
-    weights = np.array([e.weight for e in effects], float)
-    parameters = {"weights": weights, "clip": clip**0.5 * REACH}
-    if center is not None:
-        parameters["center"] = np.concatenate([np.zeros(2 * len(effects)), center])
-    if centers is not None:
-        parameters["centers"] = centers.values
-    release = mechanism.answer(federation, "linear_moments", parameters)
-    # Constants are of outcomes themselves.
-    origin = outcomes.center
-    if center is not None:
-        origin = origin + outcomes.inverse @ center
-    return ReleasedMoments.of(release, effects, outcomes, clip, origin, centers)
+    center, typical = np.zeros(len(outcomes.center)), 1.0
+    if "range" in mechanisms:
+        center, typical = released_range(
+            federation, mechanisms["range"], design, outcomes
+        )
+    first = mechanisms["pilot"]
+    pilot, of_outcomes = released_pilot(
+        federation, first, design, outcomes, center, typical
+    )
+    scales = _scales(design, pilot)
+    distances = of_outcomes.times(scales.sizes)
+    releases: list[Moments] = []
+    slopes = np.zeros((len(design.effects), len(center)))
+    is_private = first.clip(1.0) < np.inf
+    for stage in ("draft", "contrast"):
+        if stage not in mechanisms:
+            continue
+        has_bins = stage == "draft" and is_private
+        mechanism = mechanisms[stage]
+        noise = _noise(mechanism, has_bins, pilot, is_private)
+        choice = Clip.chosen(distances, noise, pilot, outcomes, is_private)
+        if not releases:
+            main = _noise(mechanisms["contrast"], False, pilot, is_private)
+            if stage == "draft" and is_private:  # both count, by their noise
+                main = (noise**-2 + main**-2) ** -0.5
+            last = Clip.chosen(distances, main, pilot, outcomes, is_private)
+            is_primary = np.array([e.is_primary for e in design.effects])
+            fit = foretold(design.effects, outcomes, pilot, scales, last, main)
+            decide(fit.errors[is_primary])
+        parameters: dict[str, Any] = {
+            "weights": scales.weights,
+            "norms_of": scales.norms_of,
+            "longest": scales.longest,
+            "centers": pilot.centers,
+            "means": pilot.means,
+            "slopes": slopes,
+            "clip": choice.K * reach({"unit": 1.0} if has_bins else {}),
+        }
+        unit = distances.typical
+        if has_bins:
+            parameters["unit"] = unit
+        release = mechanism.answer(federation, "linear_moments", parameters)
+        K = choice.K if is_private else 1.0
+        moments, in_bins = unpacked(
+            release.value,
+            release.deviation,
+            *scales[:3],
+            K,
+            pilot,
+            slopes,
+            choice.bias,
+            choice.weight,
+        )
+        releases.append(moments)
+        if stage == "draft":
+            slopes, left = _drafted(design.effects, outcomes, pilot, moments)
+            if has_bins:
+                of_bins = HISTOGRAM * K
+                base = _base(outcomes, scales)
+                distances = fitting(
+                    in_bins / of_bins,
+                    release.deviation / of_bins,
+                    pilot.n_units,
+                    base,
+                    unit,
+                    distances,
+                )
+            distances = distances.times(np.array([left**0.5]))
+    *drafts, moments = releases
+    for draft in drafts:
+        moments = moments.and_draft(draft)
+    return ReleasedMoments(design.effects, outcomes, pilot, moments, release.deviation)
 
 
-def linear_contrasts(
-    federation: Federation,
-    mechanism: Mechanism,
-    effects: Sequence[Effect],
-    outcomes: Outcomes,
-    clip: float = CLIP,
-    center: np.ndarray | None = None,
-    centers: Centers | None = None,
-) -> Contrasts:
-    """Regress outcomes on covariates over all sites.
+@dataclass(frozen=True)
+class Clip:
+    """A clip, and what it does.
 
     Parameters
     ----------
-    federation, mechanism, effects, outcomes, clip, center, centers
-        As in :func:`released_moments`.
+    K
+        Largest product of norms of weighted covariates and outcomes T y.
+    bias
+        Variance that it may add, over that of noise, of each outcome, (d,).
+    weight
+        Mean weight of people.
+    """
+
+    K: float
+    bias: np.ndarray
+    weight: float
+
+    @classmethod
+    def chosen(
+        cls,
+        distances: Distances,
+        noise: float,
+        pilot: Pilot,
+        outcomes: Outcomes,
+        is_private: bool,
+    ) -> Self:
+        """The clip of least error, at this noise of a coordinate over the clip."""
+        s = pilot.squares
+        if not is_private:
+            return cls(1.0, np.zeros(len(s)), 1.0)
+        squares = outcomes.inverse.power(2) if not outcomes.has_covariance else None
+        inverse = squares if squares is not None else outcomes.inverse**2
+        t = inverse.T @ (1 / np.maximum(inverse @ s, TINY))
+        alike = float(t @ s / (s.sum() * t.sum()))
+        K = distances.clip(noise, alike)
+        beyond = distances.beyond(K)
+        bias = beyond.bias**2 * s / s.sum() / noise**2
+        return cls(K, bias, beyond.weight)
+
+
+def _noise(
+    mechanism: Mechanism, has_bins: bool, pilot: Pilot, is_private: bool
+) -> float:
+    """Deviation of the noise of a coordinate of the moments, over the clip K."""
+    if not is_private:
+        return 0.0
+    parameters = {"unit": 1.0} if has_bins else {}
+    distance = moments_distance(parameters) * reach(parameters)
+    return pilot.unit_noise * mechanism.noise_multiplier * distance
+
+
+def _scales(design: Design, pilot: Pilot) -> _Scales:
+    """Weights of covariates, and how long those of people are about their means."""
+    weights = np.array([e.weight for e in design.effects])
+    norms_of = np.array([e.square for e in design.effects]) ** -0.5
+    usual = np.minimum(norms_of * (1 + np.abs(pilot.center)), USUAL)
+    longest = LONGEST * float(np.sum(usual**2 + norms_of**2 * pilot.lost))
+    rng, values = np.random.default_rng(0), []
+    place = 0
+    for c in design.covariates:
+        center = pilot.center[place]
+        if c.groups:
+            k = len(c.groups)
+            shares = 1 / k + (1 - 1 / k) * pilot.center[place : place + k - 1]
+            shares = np.clip([1 - shares.sum(), *shares], 0.02, 1)
+            values.append(rng.choice(c.groups, N_LIKELY, p=shares / shares.sum()))
+        else:
+            off = np.clip(center * c.effects[0].bound, -1, 1)
+            values.append(c.mean + c.deviation * (off + rng.standard_normal(N_LIKELY)))
+        place += len(c.effects)
+    z = design.code(np.array(values))
+    z = z - z.mean(axis=1, keepdims=True)
+    z += np.sqrt(pilot.lost)[:, None] * rng.standard_normal(z.shape)
+    norms = np.linalg.norm(weights[:, None] * z, axis=0)
+    levels = (np.arange(N_SIZES) + 0.5) / N_SIZES
+    return _Scales(weights, norms_of, longest, np.quantile(norms, levels))
+
+
+def _base(outcomes: Outcomes, scales: _Scales) -> np.ndarray | None:
+    """Quantiles of the logarithm of public distances, about their median."""
+    if not outcomes.has_covariance:
+        return None
+    logs = (outcomes.distances[:, None] + np.log(scales.sizes)).ravel()
+    logs = np.quantile(logs, (np.arange(N_QUANTILES) + 0.5) / N_QUANTILES)
+    return logs - np.median(logs)
+
+
+def _drafted(
+    effects: tuple[Effect, ...], outcomes: Outcomes, pilot: Pilot, moments: Moments
+) -> tuple[np.ndarray, float]:
+    """Effects that are subtracted before the second release, and what they leave.
 
     Returns
     -------
-    Contrasts
-        In the units of outcomes and covariates. With ``centers`` one constant is shown
-        in place of those of sites: their mean over people.
-
-    Guarantee
-    ---------
-    One release of ``linear_moments`` at the mechanism's noise multiplier.
+    slopes : numpy.ndarray
+        Shrunk by their noise, (q, d).
+    left : float
+        Share of the mean square of outcomes.
     """
-    moments = released_moments(
-        federation, mechanism, effects, outcomes, clip, center, centers
-    )
-    return moments.contrasts()
+    fit = Fit(effects, outcomes, pilot, moments)
+    slopes = fit.believed(fit.b, fit.of_noise)[:, None] * fit.b
+    explained = float(np.sum(slopes * (moments.J @ slopes)))
+    left = 1 - explained / max(float(pilot.squares.sum()), TINY)
+    return slopes, min(max(left, LEAST_LEFT), 1.0)
 
 
-def centered_moments(
-    federation: Federation,
-    mechanism: Mechanism,
-    first: Mechanism | None,
-    design: Design,
+class Foretold(NamedTuple):
+    """What a release would have, if covariates had no effect."""
+
+    errors: np.ndarray
+    """Standard errors of effects, in the units of both, (q, d)."""
+    weight: float
+    """Mean weight of people."""
+    sampling: np.ndarray
+    """The part of sampling, (q, d)."""
+
+
+def foretold(
+    effects: tuple[Effect, ...],
     outcomes: Outcomes,
-    clip: float = CLIP,
-    center: np.ndarray | None = None,
-) -> "ReleasedMoments":
-    """Release moments of covariates and outcomes, after covariates' means at sites.
+    pilot: Pilot,
+    scales: _Scales,
+    clip: Clip,
+    noise: float,
+) -> Foretold:
+    """Foretell standard errors of effects, from a pilot.
 
     Parameters
     ----------
-    federation, mechanism, outcomes, clip, center
-        As in :func:`released_moments`.
-    first
-        How means of covariates at sites are released, where the design says so.
-    design
-        Covariates, and their public numbers.
-
-    Guarantee
-    ---------
-    One release of ``linear_moments``, after one of ``site_sums`` where means of sites
-    are released.
+    effects, outcomes, pilot, scales
+        Covariates, outcomes, and what is known of people.
+    clip
+        Of the release.
+    noise
+        Of a coordinate, over the clip.
     """
-    effects, centers = design.effects, None
-    if design.is_released:
-        centers = site_centers(federation, first, effects, design.sites)
-        effects = design.with_centers(centers.values, centers.sizes).effects
-    return released_moments(
-        federation, mechanism, effects, outcomes, clip, center, centers
+    q, d = len(effects), len(outcomes.center)
+    likely = np.diag([e.square for e in effects])
+    J, error = pilot.products
+    believed = np.maximum(1 - (error / np.maximum(np.abs(J), TINY)) ** 2, 0)
+    J = believed * J + (1 - believed) * likely
+    variance = np.maximum(np.diag(J), likely.diagonal() / 10)
+    root = np.sqrt(np.outer(variance, variance))
+    J = np.clip(J, -0.95 * root, 0.95 * root)
+    J[np.diag_indices(q)] = variance
+    n = scales.norms_of
+    of_J = (noise * scales.longest / (0.6 * np.outer(n, n))) ** 2
+    moments = Moments(
+        G=np.zeros((q, d)),
+        of_G=(noise * clip.K / scales.weights / clip.weight) ** 2,
+        J=J,
+        of_J=of_J / clip.weight**2,
+        of_means=np.zeros((q, q)),
+        squares=np.outer(variance, pilot.squares),
+        of_squares=np.zeros(q),
+        slopes=np.zeros((q, d)),
+        bias=clip.bias,
+        weight=clip.weight,
     )
-
-
-def centered_contrasts(
-    federation: Federation,
-    mechanism: Mechanism,
-    first: Mechanism | None,
-    design: Design,
-    outcomes: Outcomes,
-    clip: float = CLIP,
-    center: np.ndarray | None = None,
-) -> Contrasts:
-    """Regress outcomes on covariates over all sites, after their means at sites.
-
-    Parameters
-    ----------
-    federation, mechanism, first, design, outcomes, clip, center
-        As in :func:`centered_moments`.
-
-    Guarantee
-    ---------
-    One release of ``linear_moments``, after one of ``site_sums`` where means of sites
-    are released.
-    """
-    moments = centered_moments(
-        federation, mechanism, first, design, outcomes, clip, center
-    )
-    return moments.contrasts()
+    fit = Fit(effects, outcomes, pilot, moments)
+    estimate, parts = fit.estimate(np.eye(q)), fit.variances(np.eye(q))
+    bound = np.array([e.bound for e in effects])[:, None]
+    errors = np.sqrt(estimate.variances_at(np.zeros((q, d)))) / bound
+    return Foretold(errors, clip.weight, np.sqrt(parts["sampling"]) / bound)
 
 
 @dataclass(frozen=True)
 class ReleasedMoments:
     """Moments that a study of contrasts released, with the public numbers to read them.
 
-    Arrays alone, so that it is kept beside the results.
-
     Parameters
     ----------
-    value, deviation, n_units
-        Of the release of ``linear_moments``.
-    names, bounds, products, squares, weights, is_constant, terms
-        Of the p covariates, as of :class:`Effect`; terms are JSON.
-    outcome_center, outcome_covariance
-        Public numbers of outcomes, as of :class:`Outcomes`.
-    clip
-        Largest share of the public mean square of outcomes that a person's may have.
-    origin
-        Of constants, in the unit of outcomes, (d,).
-    center_values, center_errors, center_sizes
-        Of :class:`Centers`; empty where instruments were not centered at released
-        means.
+    effects, outcomes
+        Public numbers of covariates and of outcomes.
+    pilot
+        Where people lie.
+    moments
+        Of covariates and outcomes.
+    deviation
+        Of the noise in a coordinate of the last release; 0 without privacy.
     """
 
-    value: np.ndarray
+    effects: tuple[Effect, ...]
+    outcomes: Outcomes
+    pilot: Pilot
+    moments: Moments
     deviation: float
-    n_units: int
-    names: np.ndarray
-    bounds: np.ndarray
-    products: np.ndarray
-    squares: np.ndarray
-    weights: np.ndarray
-    is_constant: np.ndarray
-    terms: np.ndarray
-    outcome_center: np.ndarray
-    outcome_covariance: np.ndarray
-    clip: float
-    origin: np.ndarray
-    center_values: np.ndarray
-    center_errors: np.ndarray
-    center_sizes: np.ndarray
 
-    @classmethod
-    def of(
-        cls,
-        release: Release,
-        effects: Sequence[Effect],
-        outcomes: Outcomes,
-        clip: float,
-        origin: np.ndarray,
-        centers: Centers | None = None,
-    ) -> Self:
-        """Collect a release and the public numbers of its study."""
-        nothing = np.zeros((0, 0))
-        centers = centers or Centers(nothing, nothing, np.zeros(0))
-        moments = cls(
-            value=release.value,
-            deviation=release.deviation,
-            n_units=release.n_units,
-            names=np.array([e.name for e in effects]),
-            bounds=np.array([e.bound for e in effects]),
-            products=np.array([e.product for e in effects]),
-            squares=np.array([e.square for e in effects]),
-            weights=np.array([e.weight for e in effects]),
-            is_constant=np.array([e.is_constant for e in effects]),
-            terms=np.array([json.dumps(e.term or [Factor(e.name)]) for e in effects]),
-            outcome_center=outcomes.center,
-            outcome_covariance=outcomes.covariance,
-            clip=clip,
-            origin=origin,
-            center_values=centers.values,
-            center_errors=centers.errors,
-            center_sizes=centers.sizes,
-        )
-        # The axes of many outcomes take seconds: those that are there are used again.
-        vars(moments)["outcomes"] = outcomes
-        return moments
+    @property
+    def names(self) -> list[str]:
+        """Names of effects."""
+        return [e.name for e in self.effects]
 
     @cached_property
-    def outcomes(self) -> Outcomes:
-        """Public numbers of outcomes."""
-        return Outcomes(self.outcome_center, self.outcome_covariance)
-
-    @property
-    def effects(self) -> tuple[Effect, ...]:
-        """Covariates, in the order of the release."""
-        rows = zip(
-            self.names,
-            self.bounds,
-            self.products,
-            self.squares,
-            self.weights,
-            self.is_constant,
-            self.terms,
-            strict=True,
-        )
-        return tuple(
-            Effect(
-                str(name),
-                *(float(number) for number in (b, p, s, w)),
-                bool(c),
-                tuple(Factor._make(factor) for factor in json.loads(str(term))),
-            )
-            for name, b, p, s, w, c, term in rows
-        )
-
-    @property
-    def centers(self) -> Centers | None:
-        """Released means of instruments at sites; None: there are none."""
-        if not self.center_sizes.size:
-            return None
-        return Centers(self.center_values, self.center_errors, self.center_sizes)
+    def fit(self) -> Fit:
+        """Regression of outcomes on these covariates."""
+        return Fit(self.effects, self.outcomes, self.pilot, self.moments)
 
     def without_others(self, is_kept: np.ndarray) -> "ReleasedMoments":
         """The moments of fewer covariates, as if the others had not been asked for.
@@ -344,155 +401,121 @@ class ReleasedMoments:
         Parameters
         ----------
         is_kept
-            Of the p covariates; constants stay in any case.
+            Of the q covariates.
 
         Returns
         -------
         ReleasedMoments
             Post-processing; noise is that of the release.
         """
-        is_kept = is_kept | self.is_constant
-        p, d = len(self.names), len(self.outcome_center)
-        moments = self.value[: p * (p + d)].reshape(p, p + d)
-        columns = np.concatenate([is_kept, np.ones(d, bool)])
-        value = np.concatenate(
-            [moments[is_kept][:, columns].ravel(), self.value[p * (p + d) :]]
+        pilot = replace(
+            self.pilot,
+            centers=self.pilot.centers[is_kept],
+            center_errors=self.pilot.center_errors[is_kept],
+            products=self.pilot.products[:, is_kept][:, :, is_kept],
         )
-        # Sites divided columns by scales for all of them, which are larger.
-        n, n_kept = (np.sum(~self.is_constant & which) + 1 for which in (True, is_kept))
-        larger = (n / n_kept) ** 0.5
-        values, errors = self.center_values, self.center_errors
-        if self.center_sizes.size:
-            of_centers = is_kept[~self.is_constant]
-            values, errors = values[of_centers], errors[of_centers]
         return replace(
             self,
-            value=value,
-            names=self.names[is_kept],
-            bounds=(self.bounds * larger)[is_kept],
-            products=self.products[is_kept],
-            squares=self.squares[is_kept],
-            weights=self.weights[is_kept],
-            is_constant=self.is_constant[is_kept],
-            terms=self.terms[is_kept],
-            center_values=values,
-            center_errors=errors,
+            effects=tuple(e for e, k in zip(self.effects, is_kept, strict=True) if k),
+            pilot=pilot,
+            moments=self.moments.without_others(is_kept),
         )
 
-    def fit(self) -> Fit:
-        """Regression of outcomes on these covariates."""
-        release = Release(self.value, self.deviation, self.n_units, (), np.inf)
-        return fitted(release, self.effects, self.outcomes, self.clip, self.centers)
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Arrays that are kept beside the results."""
+        arrays = {
+            "names": np.array(self.names),
+            "bounds": np.array([e.bound for e in self.effects]),
+            "variances": np.array([e.square for e in self.effects]),
+            "is_primary": np.array([e.is_primary for e in self.effects]),
+            "terms": np.array([json.dumps(e.term) for e in self.effects]),
+            "outcome_center": self.outcomes.center,
+            "outcome_covariance": self.outcomes.covariance,
+            "deviation": np.array(self.deviation),
+        }
+        for name in _names(Pilot):
+            arrays[f"pilot_{name}"] = np.array(getattr(self.pilot, name))
+        for name in _names(Moments):
+            arrays[f"moments_{name}"] = np.array(getattr(self.moments, name))
+        return arrays
 
-    def contrasts(self, joins_sites: bool = True) -> Contrasts:
-        """Estimate the effects of covariates, each in the unit of the outcome.
+    @classmethod
+    def of(cls, arrays: Mapping[str, np.ndarray]) -> Self:
+        """Read what :meth:`arrays` kept.
 
-        Parameters
-        ----------
-        joins_sites
-            Whether one constant is in place of those of sites, where instruments were
-            centered at released means.
+        Raises
+        ------
+        KeyError
+            If one is missing.
         """
-        model = from_fit(self.fit(), self.centers if joins_sites else None)
-        effects = model.effects + np.outer(model.is_constant, self.origin)
-        return replace(model, effects=effects)
+
+        def read(name: str) -> Any:
+            return arrays[name].item() if arrays[name].ndim == 0 else arrays[name]
+
+        effects = tuple(
+            Effect(
+                str(name),
+                float(bound),
+                float(square),
+                bool(is_primary),
+                term=tuple(Factor._make(factor) for factor in json.loads(str(term))),
+            )
+            for name, bound, square, is_primary, term in zip(
+                *(arrays[n] for n in ("names", "bounds", "variances")),
+                *(arrays[n] for n in ("is_primary", "terms")),
+                strict=True,
+            )
+        )
+        return cls(
+            effects,
+            Outcomes(arrays["outcome_center"], arrays["outcome_covariance"]),
+            Pilot(**{name: read(f"pilot_{name}") for name in _names(Pilot)}),
+            Moments(**{name: read(f"moments_{name}") for name in _names(Moments)}),
+            read("deviation"),
+        )
+
+    def contrasts(self) -> Contrasts:
+        """Estimate the effects of covariates, each in the unit of the outcome."""
+        fit, pilot, outcomes = self.fit, self.pilot, self.outcomes
+        q, t = len(self.effects), width(fit.degrees)
+        bound = np.array([e.bound for e in self.effects])[:, None]
+        found = fit.estimate(np.eye(q))
+        why = fit.why_not
+        mean = outcomes.center + outcomes.back(pilot.mean[None])[0]
+        of_mean = outcomes.variances_back(np.full((1, len(mean)), pilot.mean_error**2))
+        variance = outcomes.variances_back(pilot.squares[None])[0] * fit.together
+        mean_error = np.sqrt(of_mean[0] + variance / pilot.n_units)
+        explained = np.sum(
+            fit.real * np.array([e.square for e in self.effects])[:, None], 0
+        )
+        within = np.maximum(variance - explained, variance / 2)
+
+        def rows(of_effects: np.ndarray, of_mean: np.ndarray) -> np.ndarray:
+            return np.concatenate([of_effects / bound, of_mean[None]])
+
+        interval = found.interval(t)
+        return Contrasts(
+            names=np.array([*self.names, "mean"]),
+            is_constant=np.arange(q + 1) == q,
+            is_primary=np.array([*(e.is_primary for e in self.effects), False]),
+            effects=rows(found.effects, mean),
+            lows=rows(interval[..., 0], mean - t * mean_error),
+            highs=rows(interval[..., 1], mean + t * mean_error),
+            errors=rows(np.sqrt(found.variances_at(found.effects)), mean_error),
+            null_errors=rows(
+                np.sqrt(found.variances_at(np.zeros_like(found.effects))), mean_error
+            ),
+            noise_errors=rows(np.sqrt(found.noise), np.sqrt(of_mean[0])),
+            within_group_sd=np.sqrt(within),
+            deviation_error=np.sqrt(pilot.square_errors**2 + 2 / fit.degrees) / 2,
+            clip_weight=self.moments.weight,
+            noise_deviation=self.deviation,
+            n_units=pilot.n_units,
+            degrees=fit.degrees,
+            is_estimable=np.array([*(not reason for reason in why), True]),
+            why_not=np.array([*why, ""]),
+        )
 
 
-def rough_center(
-    federation: Federation,
-    mechanism: Mechanism,
-    effects: Sequence[Effect],
-    outcomes: Outcomes,
-    clip: float = CLIP,
-) -> np.ndarray:
-    """Release the mean of T y, shrunk towards 0 by its noise; shape (d,).
-
-    Guarantee
-    ---------
-    One release of ``linear_moments``; shrinkage [James & Stein 1961] is
-    post-processing.
-    """
-    weights = np.array([float(e.is_constant) or 1e-3 for e in effects])
-    release = mechanism.answer(
-        federation, "linear_moments", {"weights": weights, "clip": clip**0.5 * REACH}
-    )
-    p, d = len(effects), len(outcomes.center)
-    c = clip**0.5 if release.deviation else 1.0
-    constant = [e.is_constant for e in effects]
-    # The constants of sites add up to that of everybody.
-    mean = release.value[: p * (p + d)].reshape(p, p + d)[constant, p:].sum(axis=0)
-    noise = release.deviation**2 * sum(constant)
-    mean *= max(0.0, 1 - d * noise / max(float(mean @ mean), TINY))
-    if not release.deviation:
-        return mean
-    return mean / mean_weight(float(release.value[-1]), release.deviation, c)
-
-
-def from_release(
-    release: Release,
-    effects: Sequence[Effect],
-    outcomes: Outcomes,
-    clip: float,
-    centers: Centers | None = None,
-) -> Contrasts:
-    """Effects of a release of ``linear_moments``; post-processing.
-
-    Parameters
-    ----------
-    release
-        As it was released.
-    effects, outcomes, clip, centers
-        As in :func:`linear_contrasts`.
-    """
-    return from_fit(fitted(release, effects, outcomes, clip, centers), centers)
-
-
-def predicted_contrasts(
-    effects: Sequence[Effect],
-    outcomes: Outcomes,
-    clip: float,
-    deviation: float,
-    n_people: int,
-    centers: Centers | None = None,
-    size: float = 0.0,
-) -> Contrasts:
-    """Precision that public numbers make likely, where covariates have no effect.
-
-    Parameters
-    ----------
-    effects, outcomes, clip, centers
-        As in :func:`linear_contrasts`.
-    deviation
-        Of the noise in a coordinate of the release; 0: what it would be without
-        privacy.
-    n_people
-        Public number N.
-    size
-        Of each covariate's effects on all outcomes, over their deviations: it enlarges
-        the errors of the other covariates, with which it is confounded by noise.
-    """
-    p, d = len(effects), len(outcomes.center)
-    c = clip**0.5 if deviation else 1.0
-    public = outcomes.clipped(c if deviation else np.inf)
-    J = np.diag(expected(effects, exact=not deviation)[0])
-    constant = np.array([e.is_constant for e in effects])
-    if deviation and constant.sum() > 1:
-        # Sites differ in covariates as is usual; released with noise.
-        off = varies(effects, None if centers is None else centers.errors)
-        off += (deviation / (COVARIATES * c * public.clip_weight)) ** 2
-        signs = np.random.default_rng(0).choice([-1.0, 1.0], (p, constant.sum()))
-        signs[constant] = 0
-        apart = np.zeros_like(J)
-        apart[:, constant] = signs
-        apart[constant] += signs.T
-        J += apart * np.sqrt(off)
-    moments = np.hstack([COVARIATES * c * public.clip_weight * J, np.zeros((p, d))])
-    squares = outcomes.diagonal_along(public.variances) / c
-    total = TOTAL * (squares.sum() - c / 2)
-    share = SHARE * c * (public.clip_weight - 0.5)
-    value = np.concatenate([moments.ravel(), SQUARES * squares, [total, share]])
-    release = Release(value, deviation, n_people, (), np.inf)
-    fit = fitted(release, effects, outcomes, clip, centers)
-    of_covariates = np.where(constant, 0.0, size * scales(effects))
-    square = fit.square + np.outer(of_covariates, outcomes.deviations) ** 2
-    return from_fit(replace(fit, square=square), centers)
+def _names(kind: type) -> list[str]:
+    return [field.name for field in fields(kind)]

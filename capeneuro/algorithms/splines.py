@@ -29,7 +29,7 @@ NORMAL = np.clip(
 
 @dataclass(frozen=True)
 class Curve:
-    """Columns of a number with knots, and their instruments.
+    """Columns of a number with knots.
 
     Parameters
     ----------
@@ -43,38 +43,11 @@ class Curve:
         """Columns of people's values, in deviations from the mean; (K - 1, N)."""
         return self._weights @ _plain(x, self.knots)
 
-    def instruments(self, columns: np.ndarray) -> np.ndarray:
-        """Columns up to one deviation, about their public mean, in [-1, 1].
-
-        Parameters
-        ----------
-        columns
-            Of people, (K - 1, N).
-        """
-        center = self._clipped_means[:, None]
-        return (np.clip(columns, -1, 1) - center) / (1 + np.abs(center))
-
     @cached_property
     def bounds(self) -> np.ndarray:
         """Largest size of each column, (K - 1,)."""
         ends = np.linspace(-FARTHEST, FARTHEST, 1001)
         return np.maximum(np.abs(self.columns(ends)).max(axis=1), FARTHEST)
-
-    @cached_property
-    def products(self) -> np.ndarray:
-        """Mean of each instrument times its column, of a normal number, (K - 1,)."""
-        x = self.columns(NORMAL)
-        return np.mean(self.instruments(x) * x, axis=1)
-
-    @cached_property
-    def squares(self) -> np.ndarray:
-        """Mean square of each instrument, of a normal number, (K - 1,)."""
-        return np.mean(self.instruments(self.columns(NORMAL)) ** 2, axis=1)
-
-    @cached_property
-    def _clipped_means(self) -> np.ndarray:
-        """Mean of each column up to one deviation, of a normal number, (K - 1,)."""
-        return np.clip(self.columns(NORMAL), -1, 1).mean(axis=1)
 
     @cached_property
     def _weights(self) -> np.ndarray:

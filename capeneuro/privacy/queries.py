@@ -242,8 +242,8 @@ class Weights:
 
 
 @dataclass(frozen=True)
-class Instruments:
-    """Positive float64 weights of instruments, of which the data have two rows each."""
+class CovariateWeights:
+    """Positive float64 weights of covariates, which are among the data's rows."""
 
     def fits(self, value: Any, n_rows: int) -> bool:
         """Whether a value is weights of this kind; see :meth:`ParameterKind.fits`.
@@ -267,15 +267,15 @@ class Instruments:
         return (
             _is_float64(value)
             and value.ndim == 1
-            and 0 < 2 * value.size < n_rows
+            and 0 < value.size < n_rows
             and bool((value >= RANGE[0]).all())
             and _is_moderate(value)
         )
 
 
 @dataclass(frozen=True)
-class Centers:
-    """A float64 matrix with a column for each site, to be subtracted there."""
+class SmallMatrix:
+    """A float64 matrix with fewer rows and columns than the data have rows."""
 
     def fits(self, value: Any, n_rows: int) -> bool:
         """Whether a value is a matrix of this kind; see :meth:`ParameterKind.fits`.
@@ -301,6 +301,46 @@ class Centers:
             and value.ndim == 2
             and value.size > 0
             and sum(value.shape) < n_rows
+            and _is_moderate(value)
+        )
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Float64 weights of the parts of an answer, 0 or more, not all of them 0.
+
+    Parameters
+    ----------
+    n
+        How many there are.
+    """
+
+    n: int
+
+    def fits(self, value: Any, n_rows: int) -> bool:
+        """Whether a value is weights of this kind; see :meth:`ParameterKind.fits`.
+
+        Parameters
+        ----------
+        value
+            As it came over the wire: anything.
+        n_rows
+            Rows of the site's data at the query's stage.
+
+        Returns
+        -------
+        bool
+            Whether it is of this kind.
+
+        Guarantee
+        ---------
+        Their norm is no smaller than a number may be.
+        """
+        return (
+            _is_float64(value)
+            and value.shape == (self.n,)
+            and bool((value >= 0).all())
+            and bool(np.linalg.norm(value) >= RANGE[0])
             and _is_moderate(value)
         )
 
@@ -348,8 +388,9 @@ SIGNS = Array(1, signs=True)
 COVARIANCE = Array(2, symmetric=True)
 DIRECTIONS = Directions(0, (np.float32,), LARGEST_WEIGHT)
 WEIGHTS = Weights(LARGEST_HIDDEN)
-INSTRUMENTS = Instruments()
-CENTERS = Centers()
+COVARIATES = CovariateWeights()
+SITE_MATRIX = SmallMatrix()
+PARTS = Parts(len(contrasts.PILOT_DISTANCES))
 COUNT = Count()
 # Fields of the message of a projection; its matrix holds a direction in each row.
 PROJECTION: Mapping[str, ParameterKind] = {
@@ -411,6 +452,9 @@ class Query:
         Whether any two contributions have an inner product of at least 0, as positive
         semidefinite matrices and arrays of shares do. False by default: it is the
         claim that lowers noise.
+    distance
+        Largest distance of two contributions over clip, where parts of them are
+        positive, by parameters; None: 2, or sqrt(2) of a positive query.
     cubic
         Whether the answer grows as the third power of the data's rows, or of columns of
         Q: more than :data:`LARGEST_CUBE` would only fill a site's memory.
@@ -428,6 +472,7 @@ class Query:
     total: Callable[..., np.ndarray]
     parameters: Mapping[str, ParameterKind] = field(hash=False)
     positive: bool = False
+    distance: Callable[[dict[str, Any]], float] | None = None
     cubic: bool = False
     agree: Callable[[dict[str, Any], int], bool] = lambda parameters, n_rows: True
 
@@ -486,13 +531,14 @@ class Query:
             ``"replace-one"`` (one unit's data are others) or ``"zero-out"`` (they count
             as zero).
         parameters
-            Admitted ones; ``clip`` alone matters.
+            Admitted ones; ``clip`` matters, and what parts are asked for.
 
         Returns
         -------
         float
-            ``clip / n`` for zero-out, else ``2 clip / n``, or ``sqrt(2) clip / n`` of a
-            positive query; infinite where nothing is clipped.
+            ``clip / n`` for zero-out, else ``2 clip / n``, ``sqrt(2) clip / n`` of a
+            positive query, or between them where parts are; infinite where nothing is
+            clipped.
 
         Guarantee
         ---------
@@ -501,6 +547,8 @@ class Query:
         bound = largest_contribution(parameters)
         if relation == "zero-out":
             return bound / n_units
+        if self.distance is not None:
+            return self.distance(parameters) * bound / n_units
         return (np.sqrt(2.0) if self.positive else 2.0) * bound / n_units
 
     def size(self, n_rows: int, parameters: dict[str, Any]) -> int:
@@ -645,23 +693,37 @@ QUERIES = {
             },
         ),
         Query(
+            "pilot_moments",
+            "features",
+            contrasts.pilot_moments,
+            parameters={
+                "weights": COVARIATES,
+                "n_sites": COUNT,
+                "center": VECTOR_OF_ROWS,
+                "radius": BOUND,
+                "unit": BOUND,
+                "parts": PARTS,
+                "clip": CLIP,
+            },
+            distance=contrasts.pilot_distance,
+            agree=contrasts.pilot_agrees,
+        ),
+        Query(
             "linear_moments",
             "features",
             contrasts.linear_moments,
             parameters={
-                "weights": INSTRUMENTS,
-                "center": VECTOR_OF_ROWS,
-                "centers": CENTERS,
+                "weights": COVARIATES,
+                "norms_of": COVARIATES,
+                "longest": BOUND,
+                "centers": SITE_MATRIX,
+                "means": SITE_MATRIX,
+                "slopes": SITE_MATRIX,
+                "unit": BOUND,
                 "clip": CLIP,
             },
-            agree=contrasts.agree,
-        ),
-        Query(
-            "site_sums",
-            "features",
-            contrasts.site_sums,
-            parameters={"weights": INSTRUMENTS, "n_sites": COUNT, "clip": CLIP},
-            agree=contrasts.has_sites,
+            distance=contrasts.moments_distance,
+            agree=contrasts.moments_agree,
         ),
         Query(
             "infomax_gradient",

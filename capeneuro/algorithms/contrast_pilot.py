@@ -1,0 +1,338 @@
+"""The pilot of a contrast: where people lie, before effects are asked for.
+
+A small part of the budget tells the means of covariates and outcomes at each site, how
+far people are from there, and so how many of them a clip would shorten. Means of
+covariates are used as released, since a shrunk one would be a bias; their noise is
+known, and is counted. Means of outcomes are shrunk to the common one, by how far sites
+differ.
+
+Guarantee
+---------
+Releases of ``pilot_moments``. All else is post-processing.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from capeneuro.algorithms.clip_choice import Distances, fitting
+from capeneuro.algorithms.designs import Design
+from capeneuro.algorithms.outcomes import Outcomes
+from capeneuro.federation.mechanism import Mechanism, Release
+from capeneuro.federation.transport import Federation
+from capeneuro.privacy.contrasts import (
+    EDGES,
+    PILOT_DISTANCES,
+    pilot_distance,
+    symmetric_factors,
+)
+
+# Shares of the pilot's budget: means of covariates at sites, the mean of outcomes, their
+# means at sites, their squares, products of covariates, and the histogram; and of where
+# outcomes lie in bounds.
+PILOT_SHARES = np.array([0.10, 0.022, 0.022, 0.011, 0.01, 0.035])
+RANGE_SHARES = np.array([0.0, 0.02, 0.0, 0.0, 0.0, 0.01])
+# Largest |T y| of outcomes within their bounds, which fill a third of these usually.
+FARTHEST = 3.0
+# Radius up to which outcomes count in means, over the typical distance.
+RADIUS = 2.0
+# How far sites differ in outcomes, over these' variance: usually, and its deviation.
+APART = 0.3
+# Largest share of the mean square of outcomes that means of sites explain.
+MOST_OF_SITES = 0.7
+# Smallest variance of an outcome that is believed, over that of its shape.
+LEAST_SQUARE = 0.1
+
+
+@dataclass(frozen=True)
+class Pilot:
+    """Means of q covariates and d outcomes at S sites, and people's distances.
+
+    Parameters
+    ----------
+    shares
+        Of people at each site, (S,).
+    centers, center_errors
+        Of coded covariates, as released, (q, S), and deviations of their noise.
+    site_means, site_errors
+        Of T y less the public center, as released, (d, S), and of noise, (S,).
+    mean, mean_error
+        Of T y over all people, (d,).
+    squares
+        Variances of T y within sites, (d,).
+    square_errors
+        Errors of these by noise, over them, (d,).
+    apart
+        Variance of sites' means of outcomes over those.
+    products
+        Covariance of coded covariates within sites, and deviations of its noise,
+        (2, q, q).
+    n_units
+        Public number of people.
+    unit_noise
+        Deviation of noise that hides a distance of 1 at a noise multiplier of 1.
+    """
+
+    shares: np.ndarray
+    centers: np.ndarray
+    center_errors: np.ndarray
+    site_means: np.ndarray
+    site_errors: np.ndarray
+    mean: np.ndarray
+    mean_error: float
+    squares: np.ndarray
+    square_errors: np.ndarray
+    apart: float
+    products: np.ndarray
+    n_units: int
+    unit_noise: float
+
+    @cached_property
+    def kept(self) -> np.ndarray:
+        """Share of the difference of a site's mean that is kept, (S,)."""
+        between = self.apart * self.squares.mean()
+        noise = np.minimum(self.site_errors**2, 1e12)
+        if not (between or noise.any()):
+            return np.ones(len(noise))
+        return between / np.maximum(between + noise, 1e-300)
+
+    @cached_property
+    def means(self) -> np.ndarray:
+        """Means of T y at sites, shrunk to that of all, (d, S)."""
+        off = np.where(np.isfinite(self.site_errors), self.site_means, 0)
+        return self.mean[:, None] + self.kept * (off - self.mean[:, None])
+
+    @cached_property
+    def left(self) -> np.ndarray:
+        """Variance of a site's mean about the shrunk one, (d, S)."""
+        return np.outer(self.apart * self.squares, 1 - self.kept)
+
+    @cached_property
+    def center(self) -> np.ndarray:
+        """Mean of covariates over all people, (q,)."""
+        here = self.shares > 0
+        return self.centers[:, here] @ self.shares[here]
+
+    @cached_property
+    def lost(self) -> np.ndarray:
+        """Mean square of the noise of sites' means of covariates, (q,)."""
+        here = self.shares > 0
+        return self.center_errors[:, here] ** 2 @ self.shares[here]
+
+
+def unit_weights(design: Design) -> np.ndarray:
+    """Weights of covariates at sites, of norm 1, (q,): the primary ones have twice."""
+    weights = np.array([1.0 if e.is_primary else 0.5 for e in design.effects])
+    return weights / np.linalg.norm(weights)
+
+
+def parts_of(shares: np.ndarray) -> np.ndarray:
+    """Weights of the pilot's parts, by their shares of its budget."""
+    return np.sqrt(shares) / PILOT_DISTANCES
+
+
+def pilot_shares(design: Design) -> np.ndarray:
+    """Shares of mu^2 of each part of the pilot: exact means of sites cost nothing."""
+    return PILOT_SHARES * [design.means is None, 1, 1, 1, 1, 1]
+
+
+def released_range(
+    federation: Federation, mechanism: Mechanism, design: Design, outcomes: Outcomes
+) -> tuple[np.ndarray, float]:
+    """Release where outcomes lie within their bounds, and how far people are from it.
+
+    Returns
+    -------
+    center : numpy.ndarray
+        Of T y, shrunk to the middle of the bounds by its noise [James & Stein 1961],
+        (d,).
+    typical : float
+        Distance of people from there.
+
+    Guarantee
+    ---------
+    One release of ``pilot_moments``.
+    """
+    d, unit = len(outcomes.center), FARTHEST / EDGES[-1]
+    parts = parts_of(RANGE_SHARES)
+    release = _answered(
+        federation, mechanism, design, np.zeros(d), FARTHEST, unit, parts
+    )
+    noise, (mean, shares) = _parts(release, parts, (0, d, 0, 0, 0, len(EDGES) - 1))
+    mean, noise_of_mean = mean * FARTHEST, noise[1] * FARTHEST
+    square = max(float(mean @ mean), 1e-300)
+    mean = mean * max(0.0, 1 - d * noise_of_mean**2 / square)
+    about_middle = fitting(shares, noise[5], release.n_units, None, unit)
+    squares, _ = about_middle.square
+    within = max(squares - float(mean @ mean), (1 - MOST_OF_SITES) * squares)
+    return mean, about_middle.typical * (within / squares) ** 0.5
+
+
+def released_pilot(
+    federation: Federation,
+    mechanism: Mechanism,
+    design: Design,
+    outcomes: Outcomes,
+    center: np.ndarray,
+    typical: float,
+) -> tuple[Pilot, Distances]:
+    """Release means at sites, and people's distances from the center.
+
+    Parameters
+    ----------
+    center, typical
+        Where T y lies, public or released before, (d,), and how far people are.
+
+    Returns
+    -------
+    Pilot
+        What was released.
+    Distances
+        Of T y from its mean at each site.
+
+    Guarantee
+    ---------
+    One release of ``pilot_moments``.
+    """
+    q, S, d = len(design.effects), len(design.sites), len(center)
+    parts = parts_of(pilot_shares(design))
+    radius, n_bins = RADIUS * typical, len(EDGES) - 1
+    release = _answered(federation, mechanism, design, center, radius, typical, parts)
+    sizes = S * q * (design.means is None), d, S * d, d, q * (q + 1) // 2, n_bins
+    noise, values = _parts(release, parts, sizes)
+    *of_centers, mean, site_sums, squares, products, in_bins = values
+    roster = mechanism.roster
+    is_in = [name in release.survivors and name in roster for name in design.sites]
+    n = [
+        roster[s].n_units if i else 0 for s, i in zip(design.sites, is_in, strict=True)
+    ]
+    shares = np.array(n, float) / release.n_units
+    people = np.where(shares > 0, shares, np.nan)
+    if design.means is None:
+        weights = unit_weights(design)[:, None]
+        centers = of_centers[0].reshape(S, q).T / weights / people
+        center_errors = noise[0] / weights / people
+    else:
+        centers, center_errors = design.centers, np.zeros((q, S))
+    site_means = center[:, None] + radius * site_sums.reshape(S, d).T / people
+    mean, mean_error = center + radius * mean, radius * noise[1]
+    base = outcomes.distances if outcomes.has_covariance else None
+    about_center = fitting(in_bins, noise[5], release.n_units, base, typical)
+    # What squares add up to is told best by distances; about the mean it is less.
+    square, error_of_square = about_center.square
+    of_mean = max(float(np.sum((mean - center) ** 2)) - d * mean_error**2, 0.0)
+    total = max(square - of_mean, (1 - MOST_OF_SITES) * square)
+    error = radius**2 * noise[3]
+    squares = radius**2 * squares - (mean - center) ** 2 + mean_error**2
+    likely = total * outcomes.shape
+    if not error:
+        total, likely = squares.sum(), squares
+    off = squares * total / max(squares.sum(), 0.3 * total) - likely
+    varies = max(float(np.mean(off**2)) - error**2, 0.0)
+    own = varies / max(varies + error**2, 1e-300)
+    squares = np.maximum(likely + own * off, LEAST_SQUARE * likely)
+    square_errors = np.hypot(error_of_square, own**0.5 * error / squares)
+    site_errors = np.where(shares > 0, radius * noise[2] / people, np.inf)
+    apart = _apart(site_means - mean[:, None], site_errors, squares, shares, release)
+    pilot = Pilot(
+        shares,
+        np.where(shares > 0, centers, 0),
+        np.where(shares > 0, center_errors, 0),
+        site_means,
+        site_errors,
+        mean,
+        mean_error,
+        squares / (1 + apart),
+        square_errors,
+        apart,
+        _within(products, noise[4], design, centers, center_errors, shares),
+        release.n_units,
+        release.deviation
+        / pilot_distance({"parts": parts})
+        / mechanism.noise_multiplier,
+    )
+    # Less what the mean, and sites, explain of distances from the center.
+    left = float(pilot.squares.sum() + shares @ pilot.left.sum(axis=0))
+    within = max(left / square, 1 - MOST_OF_SITES) ** 0.5
+    return pilot, about_center.times(np.array([min(within, 1.0)]))
+
+
+def _within(
+    products: np.ndarray,
+    noise: float,
+    design: Design,
+    centers: np.ndarray,
+    center_errors: np.ndarray,
+    shares: np.ndarray,
+) -> np.ndarray:
+    """Covariance of coded covariates within sites, and its noise, (2, q, q)."""
+    q, here = len(centers), shares > 0
+    J, weights = np.zeros((q, q)), unit_weights(design)
+    J[np.triu_indices(q)] = products
+    J = np.triu(J) + np.triu(J, 1).T
+    divisor = np.outer(weights, weights) * symmetric_factors(q)
+    at_sites = centers[:, here]
+    between = (at_sites * shares[here]) @ at_sites.T
+    between -= np.diag(center_errors[:, here] ** 2 @ shares[here])
+    return np.array([J / divisor - between, noise / divisor])
+
+
+def _apart(
+    off: np.ndarray,
+    errors: np.ndarray,
+    squares: np.ndarray,
+    shares: np.ndarray,
+    release: Release,
+) -> float:
+    """Variance of sites' means over that within them, by a prior and the release."""
+    here, S = shares > 0, np.sum(shares > 0)
+    if S < 2:
+        return 0.0
+    s = max(float(squares.mean()), 1e-300)
+    noise = (errors[here] ** 2 + s / (shares[here] * release.n_units)) / s
+    found = np.mean(off[:, here] ** 2, axis=0) / s - noise
+    if not release.deviation:
+        return max(float(found.mean()), 0.0)
+    variance = 2 * (APART + noise) ** 2 / len(off) + 2 * APART**2
+    precision = np.sum(1 / variance)
+    estimate = np.sum(found / variance) / precision
+    believed = precision / (precision + 1 / APART**2)
+    return max(float(believed * estimate + (1 - believed) * APART), 0.01)
+
+
+def _answered(
+    federation: Federation,
+    mechanism: Mechanism,
+    design: Design,
+    center: np.ndarray,
+    radius: float,
+    unit: float,
+    parts: np.ndarray,
+) -> Release:
+    q, S = len(design.effects), len(design.sites)
+    parameters: Mapping[str, object] = {
+        "weights": unit_weights(design),
+        "n_sites": S,
+        "center": np.concatenate([np.zeros(q + S), center]),
+        "radius": float(radius),
+        "unit": float(unit),
+        "parts": parts,
+        "clip": 1.0,
+    }
+    return mechanism.answer(federation, "pilot_moments", dict(parameters))
+
+
+def _parts(
+    release: Release, parts: np.ndarray, sizes: tuple[int, ...]
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Deviation of each part's noise, and those parts that were asked for."""
+    a = parts / np.linalg.norm(parts)
+    asked = [(w, n) for w, n in zip(a, sizes, strict=True) if w]
+    cuts = np.cumsum([n for _, n in asked])[:-1]
+    values = [
+        value / w
+        for value, (w, _) in zip(np.split(release.value, cuts), asked, strict=True)
+    ]
+    return release.deviation / np.where(a > 0, a, np.nan), values
