@@ -19,7 +19,8 @@ import pandas as pd
 import scipy
 
 from capeneuro.algorithms.designs import FARTHEST, Covariate
-from evidence.truth import abide_contrasts, rates
+from capeneuro.persons.connectivity import domain_means
+from evidence.truth import rates
 from sim import vbm
 from sim.contrasts import correlations
 
@@ -363,9 +364,25 @@ def _digits() -> Table:
     return Table(y, np.zeros(len(y)), high, *_ordered(of, "large"))
 
 
+@cache
+def _connectivity() -> tuple[np.ndarray, pd.DataFrame]:
+    """Means within and between Yeo's networks, (28, M), and people's rows."""
+    folder, domains = rates.DATA / "abide_cc200", rates.DATA / "networks"
+    path = domains / "A_licence_stated/cc200_to_yeo7.tsv"
+    names = pd.read_csv(path, sep="\t").sort_values("index")["yeo7"].astype(str)
+    yeo = ["" if n in ("none", "Cerebellum") else n for n in names]
+    found = {}
+    for path in sorted(folder.glob("*.npz")):
+        with np.load(path) as arrays:
+            for name in arrays.files:
+                found[name] = domain_means(arrays[name].T.astype(float), yeo)
+    table = pd.read_csv(folder / "participants.csv").set_index("file_id")
+    return np.array([*found.values()]).T, table.loc[[*found]]
+
+
 def _abide(primary: str) -> Table:
     """ABIDE's 128 people of eleven sites: 28 means of connectivity."""
-    y, table = abide_contrasts.people(rates.DATA)
+    y, table = _connectivity()
     of = {
         "dx": (Covariate("dx", (2.0, 1.0)), table["dx"]),
         "sex": (Covariate("sex", (1.0, 2.0)), table["sex"]),
