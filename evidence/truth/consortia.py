@@ -71,6 +71,11 @@ class Consortium:
         """Number of sites."""
         return int(self.site.max()) + 1
 
+    @property
+    def inside(self) -> np.ndarray:
+        """Outcomes within their bounds, (d, M)."""
+        return np.clip(self.y, self.low[:, None], self.high[:, None])
+
 
 def draw(
     name: str, M: int, S: int, rng: np.random.Generator, permuted: bool = False
@@ -131,16 +136,15 @@ def least_squares(people: Consortium) -> tuple[np.ndarray, np.ndarray]:
 
     With constants of sites; errors are those of a sandwich.
     """
-    x = _within(codes(people.covariates, people.beside), people.site)
-    y = np.clip(people.y, people.low[:, None], people.high[:, None])
-    y = _within(y, people.site)
+    x = within(codes(people.covariates, people.beside), people.site)
+    y = within(people.inside, people.site)
     half = np.linalg.pinv(x @ x.T) @ x
     effects = half @ y.T
     return effects, np.sqrt(half**2 @ ((y - effects.T @ x) ** 2).T)
 
 
-def _within(rows: np.ndarray, site: np.ndarray) -> np.ndarray:
-    """Rows less their means at sites."""
+def within(rows: np.ndarray, site: np.ndarray) -> np.ndarray:
+    """Rows of people less their means at sites."""
     here = (site == np.arange(site.max() + 1)[:, None]).astype(float)
     return rows - rows @ here.T / np.maximum(here.sum(axis=1), 1) @ here
 
@@ -176,7 +180,7 @@ def population(name: str, S: int) -> Consortium:
         inside = np.clip(y[:, other], table.low[:, None], table.high[:, None])
         groups = np.array([bool(c.groups) for c in table.covariates])
         kinds = np.unique(beside[groups][:, other], axis=1, return_inverse=True)[1]
-        residuals = _within(inside, kinds.ravel())
+        residuals = within(inside, kinds.ravel())
         public["means"] = inside.mean(axis=1)
         public["covariance"] = residuals @ residuals.T / len(other)
         public["public_people"] = residuals[:, :MOST_PUBLIC]
@@ -380,9 +384,10 @@ def _connectivity() -> tuple[np.ndarray, pd.DataFrame]:
     return np.array([*found.values()]).T, table.loc[[*found]]
 
 
-def _abide(primary: str) -> Table:
-    """ABIDE's 128 people of eleven sites: 28 means of connectivity."""
+def _abide(primary: str, is_one: bool = False) -> Table:
+    """ABIDE's 128 people of eleven sites: 28 means of connectivity, or their mean."""
     y, table = _connectivity()
+    y = y.mean(axis=0, keepdims=True) if is_one else y
     of = {
         "dx": (Covariate("dx", (2.0, 1.0)), table["dx"]),
         "sex": (Covariate("sex", (1.0, 2.0)), table["sex"]),
@@ -445,6 +450,10 @@ TABLES: dict[str, tuple[Any, Callable[[], Table]]] = {
     "twitter": (TABULAR / "capefm_twitter_D_77_N_10000.mat", _twitter),
     "digits": (rates.DATA / "multiview", _digits),
     "abide": (rates.DATA / "abide_cc200", lambda: _abide("dx")),
+    "abide-mean": (
+        rates.DATA / "abide_cc200",
+        lambda: _abide("dx", is_one=True),
+    ),
     "abide-age": (rates.DATA / "abide_cc200", lambda: _abide("age")),
     "abide-motion": (rates.DATA / "abide_cc200", lambda: _abide("mean_fd")),
     "vbm": (vbm.FOLDER, lambda: _vbm("sex")),

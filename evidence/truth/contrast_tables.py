@@ -76,6 +76,9 @@ class Score(NamedTuple):
     """The same over the standard error that is said."""
     weight: float
     """Mean weight of people."""
+    difference: float
+    """As ``square``, of a noisy difference of groups within sites, not adjusted, with
+    the best of all clips, which nobody knows; of a primary group alone."""
 
 
 NOT_TOLD = Score(0.0, *[np.nan] * (len(Score._fields) - 1))
@@ -146,19 +149,31 @@ class Drawn:
         block = Block(self.X, np.arange(M), "subject")
         value, deviation = query.total(block, **parameters) / M, 0.0
         if self.epsilon is not None:
-            over_pooled = (S / (S - accounting.coalition(S))) ** 0.5
             sensitivity = query.sensitivity(M, "replace-one", parameters)
-            deviation = sensitivity * over_pooled / self.mu
+            deviation = sensitivity * over_pooled(S) / self.mu
             value = value + deviation * self.rng.standard_normal(value.size)
         self.releases.append(name)
         return Release(value, deviation, M, tuple(self.sizes), self.mu)
+
+
+def outcomes_of(people: Consortium, public: str) -> Outcomes:
+    """What is public of outcomes: a covariance of other people, or bounds."""
+    if public == "covariance":
+        return Outcomes(people.means, people.covariance)
+    low, high = people.low, people.high
+    return Outcomes((low + high) / 2, (FILL * (high - low) / 2) ** 2)
+
+
+def over_pooled(n_sites: int) -> float:
+    """Noise of a secure sum over that of a curator."""
+    return (n_sites / (n_sites - accounting.coalition(n_sites))) ** 0.5
 
 
 def study(
     people: Consortium,
     epsilon: float | None,
     means: str,
-    public: str,
+    outcomes: Outcomes,
     rng: np.random.Generator,
 ) -> Any:
     """Release the moments of a consortium: what a study of contrasts has."""
@@ -178,13 +193,7 @@ def study(
         )
     primary = people.covariates[0].name
     design = Design(people.covariates, names, of_sites, primary=primary)
-    low, high = people.low, people.high
-    outcomes = (
-        Outcomes(people.means, people.covariance)
-        if public == "covariance"
-        else Outcomes((low + high) / 2, (FILL * (high - low) / 2) ** 2)
-    )
-    y, x = np.clip(people.y, low[:, None], high[:, None]), design.code(people.beside)
+    y, x = people.inside, design.code(people.beside)
     X = np.zeros((len(x) + S + len(y), M), np.float32)
     for s in range(S):
         own = people.site == s
@@ -194,6 +203,34 @@ def study(
         stage: Drawn(X, sizes, epsilon, share, rng) for stage, share in SHARES.items()
     }
     return contrasts.released(None, mechanisms, design, outcomes)
+
+
+def difference(
+    people: Consortium, outcomes: Outcomes, epsilon: float, errors: np.ndarray
+) -> float:
+    """Mean squared error of a difference of groups within sites, over ``errors``.
+
+    Outcomes are clipped about their means, by the clip of least error.
+    """
+    primary = people.covariates[0]
+    if not primary.groups:
+        return np.nan
+    M, inverse = people.y.shape[1], outcomes.inverse
+    x = 2.0 * (people.beside[0] == primary.groups[1]) - 1
+    x = consortia.within(x[None], people.site)[0]
+    y = outcomes.transform @ (people.inside - people.inside.mean(axis=1)[:, None])
+    r, square = np.abs(x) * np.linalg.norm(y, axis=0), np.mean(x**2)
+    back = np.sum(inverse**2, axis=1) if outcomes.has_covariance else inverse**2
+    if not outcomes.has_covariance:
+        back = back.diagonal()
+    unit = 2 * over_pooled(people.n_sites) / M
+    unit /= accounting.mu_from_epsilon(epsilon, DELTA) * square
+    found = []
+    for K in np.median(r) * 1.25 ** np.arange(-4, 15):
+        w = np.minimum(1, K / np.maximum(r, 1e-12))
+        off = 2 * inverse @ (y @ (w * x)) / (M * square) - people.truth
+        found.append(np.mean((off**2 + (2 * K * unit) ** 2 * back) / errors**2))
+    return float(min(found))
 
 
 def score(people: Consortium, moments: Any, errors: np.ndarray) -> Score:
@@ -218,6 +255,7 @@ def score(people: Consortium, moments: Any, errors: np.ndarray) -> Score:
         _over(off, getattr(moments, "foretold_errors", None)),
         _over(off, found.errors[0]),
         float(found.clip_weight),
+        np.nan,
     )
 
 
@@ -258,13 +296,15 @@ def of_draw(
         if public == "covariance" and people.covariance is None:
             continue
         about = [seed, cell.people, int(10 * epsilon), len(means), len(public)]
-        moments = study(people, epsilon, means, public, np.random.default_rng(about))
-        scores[how] = score(people, moments, errors)
+        outcomes, noise = outcomes_of(people, public), np.random.default_rng(about)
+        found = score(people, study(people, epsilon, means, outcomes, noise), errors)
+        rival = difference(people, outcomes, epsilon, errors)
+        scores[how] = found._replace(difference=rival)
     return scores
 
 
 HEAD = "data effects people sites epsilon means public draws told holds wrong_sign "
-HEAD += "named alarm error error_median over_foretold over_said weight"
+HEAD += "named alarm error error_median over_foretold over_said weight difference"
 
 
 def summary(scores: list[Score]) -> list[float]:
@@ -274,7 +314,13 @@ def summary(scores: list[Score]) -> list[float]:
     wrong = table.wrong.sum() / max(table.named.sum(), 1)
     own = mean.told, mean.holds, wrong, mean.named, mean.alarm
     own += mean.square**0.5, middle.square**0.5
-    return [*own, middle.over_foretold, middle.over_said, mean.weight]
+    return [
+        *own,
+        middle.over_foretold,
+        middle.over_said,
+        mean.weight,
+        mean.difference**0.5,
+    ]
 
 
 def cells(chosen: Mapping[str, tuple[Any, ...]]) -> list[Cell]:
