@@ -27,9 +27,9 @@ import pandas as pd
 from joblib import Parallel, delayed
 
 from capeneuro.algorithms import contrasts
+from capeneuro.algorithms.contrast_pilot import RANGE_SHARES, pilot_shares
 from capeneuro.algorithms.designs import Design
 from capeneuro.algorithms.outcomes import Outcomes
-from capeneuro.config.contrast import SHARES
 from capeneuro.data import files
 from capeneuro.federation.mechanism import Release
 from capeneuro.privacy import accounting
@@ -42,6 +42,8 @@ OUT = Path(__file__).with_suffix(".tsv")
 DELTA, LEVEL = 1e-5, 0.05
 # Of bounds: people fill a third of them, as studies take it.
 FILL = 1 / 3
+# Share of the draft in what the pilot leaves of the budget.
+DRAFT = 0.25
 CHOICES: dict[str, tuple[Any, ...]] = {
     "effects": ("real", "none"),
     "people": (1000, 5000),
@@ -175,8 +177,11 @@ def study(
     means: str,
     outcomes: Outcomes,
     rng: np.random.Generator,
-) -> Any:
-    """Release the moments of a consortium: what a study of contrasts has."""
+) -> tuple[Any, np.ndarray]:
+    """Release the moments of a consortium: what a study of contrasts has.
+
+    Also the errors of the primary effect that the pilot foretells, (d,).
+    """
     S, M = people.n_sites, people.y.shape[1]
     names = tuple(f"{s}" for s in range(S))
     of_sites = None
@@ -200,9 +205,21 @@ def study(
         X[:, own] = contrasts.stack(x[:, own], s, S, y[:, own], outcomes)
     sizes = dict(zip(names, np.bincount(people.site).tolist(), strict=True))
     mechanisms = {
-        stage: Drawn(X, sizes, epsilon, share, rng) for stage, share in SHARES.items()
+        stage: Drawn(X, sizes, epsilon, share, rng)
+        for stage, share in shares_of(design, outcomes).items()
     }
-    return contrasts.released(None, mechanisms, design, outcomes)
+    foretold: list[np.ndarray] = []
+    moments = contrasts.released(None, mechanisms, design, outcomes, foretold.append)
+    return moments, foretold[0][0]
+
+
+def shares_of(design: Design, outcomes: Outcomes) -> dict[str, float]:
+    """Share of mu^2 of each stage."""
+    first = {"pilot": float(pilot_shares(design).sum())}
+    if not outcomes.has_covariance:
+        first["range"] = float(RANGE_SHARES.sum())
+    rest = 1 - sum(first.values())
+    return {**first, "draft": DRAFT * rest, "contrast": (1 - DRAFT) * rest}
 
 
 def difference(
@@ -233,7 +250,9 @@ def difference(
     return float(min(found))
 
 
-def score(people: Consortium, moments: Any, errors: np.ndarray) -> Score:
+def score(
+    people: Consortium, moments: Any, foretold: np.ndarray, errors: np.ndarray
+) -> Score:
     """Compare what a study says of the primary effect with the truth.
 
     ``errors`` are those of pooled least squares, (d,).
@@ -252,15 +271,15 @@ def score(people: Consortium, moments: Any, errors: np.ndarray) -> Score:
         float(np.sum(is_named & (effects * truth < 0))),
         float(np.any(is_named & has_none)) if has_none.any() else np.nan,
         float(np.mean((off / errors) ** 2)),
-        _over(off, getattr(moments, "foretold_errors", None)),
+        _over(off, foretold),
         _over(off, found.errors[0]),
         float(found.clip_weight),
         np.nan,
     )
 
 
-def _over(off: np.ndarray, errors: np.ndarray | None) -> float:
-    return np.nan if errors is None else float(np.mean((off / errors) ** 2)) ** 0.5
+def _over(off: np.ndarray, errors: np.ndarray) -> float:
+    return float(np.mean((off / errors) ** 2)) ** 0.5
 
 
 def holm(p: np.ndarray) -> np.ndarray:
@@ -297,7 +316,8 @@ def of_draw(
             continue
         about = [seed, cell.people, int(10 * epsilon), len(means), len(public)]
         outcomes, noise = outcomes_of(people, public), np.random.default_rng(about)
-        found = score(people, study(people, epsilon, means, outcomes, noise), errors)
+        told = study(people, epsilon, means, outcomes, noise)
+        found = score(people, *told, errors)
         rival = difference(people, outcomes, epsilon, errors)
         scores[how] = found._replace(difference=rival)
     return scores
