@@ -24,10 +24,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from capeneuro.algorithms.contrast_pilot import RANGE_SHARES, pilot_shares
 from joblib import Parallel, delayed
 
 from capeneuro.algorithms import contrasts
-from capeneuro.algorithms.contrast_pilot import RANGE_SHARES, pilot_shares
 from capeneuro.algorithms.designs import Design
 from capeneuro.algorithms.outcomes import Outcomes
 from capeneuro.data import files
