@@ -501,9 +501,9 @@ SIMULATED = {
 }
 # Bounds of outcomes, in deviations: hardly anybody is beyond.
 BOUNDS = {
-    "normal": (-8.0, 8.0),
+    "normal": (-6.0, 6.0),
     "skewed": (-5.0, 15.0),
-    "t3": (-15.0, 15.0),
+    "t3": (-10.0, 10.0),
     "zeros": (0.0, 12.0),
 }
 # Mean of a person's zeros, and how far effects of probabilities are from others.

@@ -47,12 +47,12 @@ DRAFT = 0.25
 CHOICES: dict[str, tuple[Any, ...]] = {
     "effects": ("real", "none"),
     "people": (1000, 5000),
-    "epsilons": (1.0, 4.0),
+    "epsilons": (1.0, 2.0, 4.0),
     "means": ("noised", "table"),
     "public": ("covariance", "bounds"),
 }
-# Two tables and a simulated consortium, of which a minute tells whether all is well.
-SMALL = "warfarin", "abide", "normal"
+# Of these a minute tells whether all is well.
+SMALL = "warfarin", "abide", "normal", "spread-skewed"
 # Sites of consortia, where a table has none; those of unlike level are many.
 SITES, MANY = 8, 16
 
@@ -403,23 +403,19 @@ def _numbers(column: pd.Series) -> pd.Series:
 
 
 def say(table: pd.DataFrame, n: int) -> None:
-    """Print the rates of rows: means over cells, which one draw has in common."""
-    kinds = {
-        "tables": table[table.data.isin(consortia.TABLES)],
-        "laws": table[table.data.isin(SIMULATED)],
-    }
-    for kind, own in kinds.items():
-        about = own.iloc[:, 7:].astype(float).assign(effects=own.effects)
-        real = about[(about.effects == "real") & (about.told > 0)]
-        null = about[(about.effects == "none") & (about.told > 0)]
+    """Print the rates of rows: means over cells in which studies are told."""
+    numbers = table.iloc[:, 7:].astype(float).assign(effects=table.effects)
+    signs = numbers[(numbers.effects == "real") & (numbers.told > 0)].wrong_sign
+    if len(signs):
+        rates.say("effect-told/signs", signs.mean(), n)
+    for kind, data in (("tables", consortia.TABLES), ("laws", SIMULATED)):
+        own = numbers[table.data.isin(data) & (numbers.told > 0)]
+        real, null = own[own.effects == "real"], own[own.effects == "none"]
         if len(real):
             rates.say(f"effect/{kind}", real.holds.mean(), n)
-            rates.say(f"effect-sign/{kind}", real.wrong_sign.mean(), n)
-            if real.over_foretold.notna().any():
-                rates.say(f"effect-foretold/{kind}", real.over_foretold.median())
+            rates.say(f"effect-foretold/{kind}", real.over_foretold.median())
         if len(null):
             rates.say(f"effect-told/{kind}", null.alarm.mean(), n)
-            rates.say(f"effect-told-most/{kind}", null.alarm.max(), n)
 
 
 if __name__ == "__main__":
