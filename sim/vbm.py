@@ -38,11 +38,16 @@ LOBES = {
 }
 
 
-def digits(like: nib.Nifti1Image, path: Path = AAL) -> np.ndarray:
-    """First digit of the AAL region in each voxel of an image's grid; 0 outside."""
+def regions(like: nib.Nifti1Image, path: Path = AAL) -> np.ndarray:
+    """Number of the AAL region in each voxel of an image's grid; 0 outside."""
     options = {"interpolation": "nearest", "force_resample": True, "copy_header": True}
     labels = resample_to_img(nib.load(path), like, **options)
-    return np.asarray(labels.dataobj).astype(int) // 1000
+    return np.asarray(labels.dataobj).astype(int)
+
+
+def digits(like: nib.Nifti1Image, path: Path = AAL) -> np.ndarray:
+    """First digit of the AAL region in each voxel of an image's grid; 0 outside."""
+    return regions(like, path) // 1000
 
 
 def write(out: Path = OUT) -> None:

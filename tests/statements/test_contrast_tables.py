@@ -1,0 +1,67 @@
+"""Intervals of contrasts hold the truth, and nothing is named that is not there."""
+
+import numpy as np
+import pytest
+
+from capeneuro.federation.mechanism import Release
+from evidence.truth import consortia, contrast_tables
+from evidence.truth.contrast_tables import Cell, Drawn
+
+DRAWS, EPSILON = 12, 2.0
+
+
+def scores(data: str, effects: str, means: str = "noised") -> contrast_tables.Score:
+    """Means over studies of 5,000 people that are told."""
+    chosen = {"epsilons": (EPSILON,), "means": (means,), "public": ("covariance",)}
+    cell = Cell(data, effects, 5000, 8)
+    draws = [contrast_tables.of_draw(cell, chosen, seed) for seed in range(DRAWS)]
+    return contrast_tables.Score(
+        *np.nanmean([score for own in draws for score in own.values()], axis=0)
+    )
+
+
+@pytest.mark.parametrize("means", ["noised", "table"])
+def test_intervals_hold_where_patients_are_skewed_and_differ_more(means):
+    found = scores("spread-skewed", "real", means)
+    assert found.told == 1
+    assert 0.92 < found.holds < 1
+    assert found.over_said == pytest.approx(1, abs=0.2)
+    assert found.over_foretold == pytest.approx(1, abs=0.25)
+    assert scores("spread-skewed", "none", means).alarm <= 2 / DRAWS
+
+
+def test_intervals_do_not_hold_where_noise_is_twice_what_is_said(monkeypatch):
+    answer = Drawn.answer
+
+    def louder(self, federation, name, parameters):
+        release = answer(self, federation, name, parameters)
+        more = 3**0.5 * self.rng.standard_normal(release.value.size)
+        value = release.value + release.deviation * more
+        return Release(value, release.deviation, release.n_units, (), release.mu)
+
+    monkeypatch.setattr(Drawn, "answer", louder)
+    assert scores("normal", "real").holds < 0.92
+
+
+@pytest.mark.parametrize("effects", ["real", "none"])
+def test_effects_of_a_real_table_are_told_as_they_are(effects):
+    if "warfarin" not in consortia.names():
+        pytest.skip("warfarin: not in the data folder")
+    found = scores("warfarin", effects)
+    assert 0.92 < found.holds <= 1
+    assert found.wrong == 0
+    if effects == "none":
+        assert found.alarm <= 2 / DRAWS
+
+
+def test_the_truth_of_a_consortium_is_that_of_least_squares():
+    for name in consortia.names():
+        for is_null in (False, True):
+            far = []
+            for seed in range(8):
+                rng = np.random.default_rng(seed)
+                people = consortia.draw(name, 2000, 8, rng, is_null)
+                found, errors = consortia.least_squares(people)
+                far.append((found[0] - people.truth) / errors[0])
+            # Of a mean of 1; outcomes of a consortium go together.
+            assert 0.3 < np.mean(np.square(far)) < 2.5, (name, is_null)
