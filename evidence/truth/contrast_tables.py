@@ -20,16 +20,16 @@ from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
-from capeneuro.algorithms.contrast_pilot import RANGE_SHARES, pilot_shares
 from joblib import Parallel, delayed
 
 from capeneuro.algorithms import contrasts
 from capeneuro.algorithms.designs import Design
 from capeneuro.algorithms.outcomes import Outcomes
+from capeneuro.config.contrast import shares_of
 from capeneuro.data import files
 from capeneuro.federation.mechanism import Release
 from capeneuro.privacy import accounting
@@ -42,8 +42,6 @@ OUT = Path(__file__).with_suffix(".tsv")
 DELTA, LEVEL = 1e-5, 0.05
 # Of bounds: people fill a third of them, as studies take it.
 FILL = 1 / 3
-# Share of the draft in what the pilot leaves of the budget.
-DRAFT = 0.25
 CHOICES: dict[str, tuple[Any, ...]] = {
     "effects": ("real", "none"),
     "people": (1000, 5000),
@@ -177,6 +175,7 @@ def study(
     means: str,
     outcomes: Outcomes,
     rng: np.random.Generator,
+    releases: Literal[1, 2] = 2,
 ) -> tuple[Any, np.ndarray]:
     """Release the moments of a consortium: what a study of contrasts has.
 
@@ -206,20 +205,14 @@ def study(
     sizes = dict(zip(names, np.bincount(people.site).tolist(), strict=True))
     mechanisms = {
         stage: Drawn(X, sizes, epsilon, share, rng)
-        for stage, share in shares_of(design, outcomes).items()
+        for stage, share in shares_of(
+            has_means=of_sites is not None,
+            has_scale=outcomes.has_covariance,
+            releases=releases,
+        ).items()
     }
-    foretold: list[np.ndarray] = []
-    moments = contrasts.released(None, mechanisms, design, outcomes, foretold.append)
-    return moments, foretold[0][0]
-
-
-def shares_of(design: Design, outcomes: Outcomes) -> dict[str, float]:
-    """Share of mu^2 of each stage."""
-    first = {"pilot": float(pilot_shares(design).sum())}
-    if not outcomes.has_covariance:
-        first["range"] = float(RANGE_SHARES.sum())
-    rest = 1 - sum(first.values())
-    return {**first, "draft": DRAFT * rest, "contrast": (1 - DRAFT) * rest}
+    moments = contrasts.released(None, mechanisms, design, outcomes)
+    return moments, moments.foretold[0]
 
 
 def difference(
