@@ -128,3 +128,7 @@ def _people(
     is_constant = [e.is_constant for e in design.effects]
     mean[:, is_constant] = 1 / np.sum(is_constant)
     return mean
+
+
+def deviations_of(moments, x, place, y):
+    return y

@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy
 
-from capeneuro.algorithms import instruments
 from capeneuro.algorithms.confidence import WIDTH
 from capeneuro.algorithms.contrast_fit import Fit
 from capeneuro.algorithms.contrasts import ReleasedMoments

@@ -650,7 +650,8 @@ def contrast_lines(result: Contrasts) -> list[str]:
         times = float(np.median(result.errors[k] / np.maximum(of_people, TINY)))
         if result.noise_deviation:
             text += f"standard errors are {times:.2f} times those of sampling alone"
-        lines.append(text.removesuffix("; ").removesuffix(": "))
+        if not text.endswith(": "):
+            lines.append(text.removesuffix("; "))
     if not result.has_sizes:
         which = "some effects" if result.has_size.any() else "effects"
         lines.append(

@@ -123,8 +123,7 @@ def answer(folder: Path, question: str) -> Reply:
 
 def arrays_to_keep(moments: ReleasedMoments, outcomes: list[str]) -> dict[str, Any]:
     """Arrays that questions are answered from, to be written with the results."""
-    names = ReleasedMoments.__dataclass_fields__
-    arrays = {f"{PREFIX}{name}": getattr(moments, name) for name in names}
+    arrays = {f"{PREFIX}{name}": array for name, array in moments.arrays().items()}
     return arrays | {OUTCOMES: np.array(outcomes)}
 
 
@@ -132,16 +131,14 @@ def read(folder: Path) -> tuple[ReleasedMoments, list[str], np.ndarray | None]:
     """Released moments, names of outcomes, and how covariates with knots are coded."""
     path = folder / FILE
     arrays = files.read_arrays(path)
-    names = ReleasedMoments.__dataclass_fields__
-    if missing := [n for n in names if f"{PREFIX}{n}" not in arrays]:
+    kept = {n.removeprefix(PREFIX): a for n, a in arrays.items() if n.startswith(PREFIX)}
+    try:
+        moments = ReleasedMoments.of(kept)
+    except KeyError as error:
         raise ConfigError(
-            f"{path}: was written by an earlier version and lacks {missing[0]}; remove "
-            "it and run `contrast` again: the same request costs nothing"
-        )
-    values = {n: arrays[f"{PREFIX}{n}"] for n in names}
-    moments = ReleasedMoments(
-        **{n: v.item() if v.ndim == 0 else v for n, v in values.items()}
-    )
+            f"{path}: was written by an earlier version and lacks {error.args[0]}; "
+            "remove it and run `contrast` again: the same request costs nothing"
+        ) from None
     names_of_outcomes = [str(n) for n in arrays[OUTCOMES]]
     return moments, names_of_outcomes, arrays.get(ask_charts.DESIGN)
 

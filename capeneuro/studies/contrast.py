@@ -256,7 +256,7 @@ class ContrastKind(RowStudyKind):
 
     def _decide(self, foretold: Foretold) -> None:
         """Print what the pilot foretells, and stop if that is too little."""
-        if not np.isfinite(foretold.error) or self.study.arm == "non-private":
+        if foretold.over_sampling <= 1:  # without noise
             return
         smallest = foretold.smallest(LEVEL, POWER)
         print(
@@ -536,11 +536,11 @@ class ContrastKind(RowStudyKind):
     ) -> list[Score]:
         """Error of effects against the reference's, and coverage of their intervals."""
         truth, name = reference.values.T, AGAINST[prefix]
-        tested = [k for k in range(len(truth)) if not self.effects[k].is_constant]
+        tested = np.flatnonzero(result.is_primary[: len(truth)])
         errors = result.effects[tested] - truth[tested]
         error = float(np.sqrt(np.mean((errors / result.within_group_sd) ** 2)))
         baseline = np.sqrt(np.mean((truth[tested] / result.within_group_sd) ** 2))
-        note = f"root mean square of effects less the {name}'s, over deviations"
+        note = f"root mean square of primary effects less the {name}'s, over deviations"
         scores = [(f"{prefix}_effect_error", error, f"all 0: {baseline:.4f}", note)]
         low, high = np.moveaxis(result.intervals[tested], -1, 0)
         is_inside = (low <= truth[tested]) & (truth[tested] <= high)
