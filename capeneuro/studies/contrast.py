@@ -24,6 +24,7 @@ from capeneuro.data.rows import Person
 from capeneuro.federation.ledger import BudgetExceeded
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.transport import Federation
+from capeneuro.privacy.contrasts import EDGES
 from capeneuro.report.figures import Figure
 from capeneuro.report.scores import AGAINST, Score
 from capeneuro.report.sentences import contrast_lines
@@ -256,14 +257,15 @@ class ContrastKind(RowStudyKind):
 
     def _decide(self, foretold: Foretold) -> None:
         """Print what the pilot foretells, and stop if that is too little."""
-        if foretold.over_sampling <= 1:  # without noise
-            return
-        smallest = foretold.smallest(LEVEL, POWER)
-        print(
-            f"the pilot foretells a standard error of {foretold.error:.2g} deviations "
-            f"of an outcome (smallest effect seen {smallest:.2g}), "
-            f"{foretold.over_sampling:.2g} times that of all data"
-        )
+        if foretold.is_told.any():
+            smallest = foretold.smallest(LEVEL, POWER)
+            print(
+                f"the pilot foretells a standard error of {foretold.error:.2g} "
+                f"deviations of an outcome (smallest effect seen {smallest:.2g}), "
+                f"{foretold.over_sampling:.2g} times that of all data"
+            )
+        else:
+            print("the pilot foretells that the primary effect cannot be told")
         most = self.study.contrast.largest_error
         if most is not None and foretold.error > most:
             raise BudgetExceeded(
@@ -590,9 +592,14 @@ class ContrastKind(RowStudyKind):
         )
 
     def n_numbers(self, n_features: int) -> int:
-        """Numbers in a release: products of q columns with outcomes, and squares."""
-        q = len(self.design.effects)
-        return 2 * q * n_features + q * (q + 1) // 2
+        """Numbers in a release: products of q covariates with outcomes, and squares.
+
+        In the pilot instead means and squares of outcomes, and means at all sites.
+        """
+        q, n_sites = len(self.design.effects), len(self.study.sites)
+        beside = q * (q + 1) // 2 + len(EDGES) - 1
+        pilot = (n_sites + 2) * n_features + n_sites * q
+        return beside + max(2 * q * n_features, pilot)
 
     def _outcomes_of_size(self, n: int) -> Outcomes:
         """Pick n of the public outcomes, evenly spaced."""
