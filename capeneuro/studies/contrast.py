@@ -338,7 +338,9 @@ class ContrastKind(RowStudyKind):
         labels = dict(zip(verdicts.names, verdicts.labels, strict=True))
         columns = [result.effects, result.errors, *np.moveaxis(result.intervals, -1, 0)]
         columns += [result.noise_errors, *np.moveaxis(result.sizes, -1, 0)]
-        numbers = np.stack([*columns, result.p_values, result.corrected], -1)
+        p_values = np.where(result.is_constant[:, None], np.nan, result.p_values)
+        numbers = np.stack([*columns, p_values, result.corrected], -1)
+        numbers[~result.is_estimable] = np.nan
         rows = []
         for effect, of_outcomes in zip(self.effects, numbers, strict=True):
             for outcome, values in zip(self.shape.names, of_outcomes, strict=True):
