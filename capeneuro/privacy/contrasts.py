@@ -5,6 +5,7 @@ covariates z and outcomes y, the products ``z y'``, ``z z'`` and the squares of 
 first: all of it together costs 11% more noise than ``z y'`` alone.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -109,8 +110,10 @@ def pilot_distance(parameters: Mapping[str, Any]) -> float:
     Squares, products of covariates and bins are positive: any two have an inner product
     of at least 0.
     """
-    a = parameters["parts"]
-    return float(np.linalg.norm(a * PILOT_DISTANCES) / np.linalg.norm(a))
+    squares = parameters["parts"] ** 2
+    # Summed exactly, for sites and the aggregator must have the same to the last bit.
+    largest = math.fsum(squares * PILOT_DISTANCES**2)
+    return math.sqrt(largest / math.fsum(squares))
 
 
 def pilot_agrees(parameters: Mapping[str, Any], n_rows: int) -> bool:
@@ -211,7 +214,7 @@ def symmetric_factors(q: int) -> np.ndarray:
 def reach(parameters: Mapping[str, Any]) -> float:
     """Norm of a contribution to :func:`linear_moments`, over K."""
     of_bins = HISTOGRAM**2 * (parameters.get("unit") is not None)
-    return float((1 + PRODUCTS**2 + SQUARES**2 + of_bins) ** 0.5)
+    return math.sqrt(1 + PRODUCTS**2 + SQUARES**2 + of_bins)
 
 
 def moments_distance(parameters: Mapping[str, Any]) -> float:
@@ -224,7 +227,7 @@ def moments_distance(parameters: Mapping[str, Any]) -> float:
     """
     of_bins = HISTOGRAM**2 * (parameters.get("unit") is not None)
     squares = 4 + 2 * (PRODUCTS**2 + SQUARES**2 + of_bins)
-    return float(squares**0.5) / reach(parameters)
+    return math.sqrt(squares) / reach(parameters)
 
 
 def moments_agree(parameters: Mapping[str, Any], n_rows: int) -> bool:
