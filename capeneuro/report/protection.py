@@ -26,8 +26,8 @@ ANSWERS = {
     "log_odds_counts": "how many people of each group are in each of public bins of "
     "the network's log-odds, as shares",
     "pilot_moments": "the mean of each outcome, and how many people are how far from "
-    "expected outcomes, as shares; mostly also the means of covariates and of outcomes "
-    "at each site, how much each outcome varies, and how covariates vary with each other",
+    "expected outcomes, as shares; mostly also the means of covariates and outcomes at "
+    "each site, how much each outcome varies, and how covariates vary with each other",
     "linear_moments": "how covariates vary with each outcome, how much that differs "
     "between people, and how covariates vary with each other; in a draft also how many "
     "people count how much, as shares",

@@ -27,6 +27,7 @@ from capeneuro.federation.entries import ReleaseLine
 from capeneuro.federation.ledger import Ledger
 from capeneuro.flare import joining
 from capeneuro.privacy import accounting
+from capeneuro.report.protection import ANSWERS
 from capeneuro.studies import registry
 from capeneuro.studies import sites as site_files
 
