@@ -54,7 +54,7 @@ REACH = {
 }
 # Of queries whose positive parts depend on what is asked for, the record says it: of
 # products without a histogram and with one, and of any parts of a pilot.
-LINEAR = [math.sqrt((4 + 2 * s) / (1 + s)) for s in (0.45, 0.81)]
+LINEAR = [math.sqrt(4.72 / 1.45), math.sqrt(5.44 / 1.81)]
 DISTANCES = {"linear_moments": LINEAR, "pilot_moments": []}
 VIEWS = ("reader", "partner", "partners", "aggregator")
 VIEWS += ("aggregator_and_colluders", "site_as_aggregator")
