@@ -79,27 +79,19 @@ def pilot_moments(
     noise is added here.
     """
     q, is_exact = len(weights), not np.isfinite(clip)
-    rows = without_outliers(block.X.astype(np.float64))
-    x, e, y = rows[:q], rows[q : q + n_sites], rows[q + n_sites :]
+    x, e, y = _rows(block, q, n_sites)
     x, y = x * weights[:, None], y - center[q + n_sites :, None]
-    distance = norms(y)
+    distance, shares = norms(y), block.shares
     if not is_exact:
         # Privacy: rows of any norm would be a contribution of any norm.
         x, e = (part * clip_factors(norms(part), 1.0) for part in (x, e))
         y = y * clip_factors(distance, radius)
-    y, shares = y / radius, block.shares
-    of_site = e * shares
-    place = np.searchsorted(EDGES, distance / unit, side="right") - 1
-    is_in = (place >= 0) & (place < len(EDGES) - 1)
-    in_bins = np.bincount(place[is_in], shares[is_in], minlength=len(EDGES) - 1)
-    products = (x * shares) @ x.T * symmetric_factors(q)
+    y, of_site = y / radius, e * shares
     sums = of_site @ x.T, y @ shares, of_site @ y.T, y**2 @ shares
-    sums += products[np.triu_indices(q)], in_bins
-    a = parts / np.linalg.norm(parts)
-    c = 1.0 if is_exact else clip
-    return c * np.concatenate(
-        [w * part.ravel() for w, part in zip(a, sums, strict=True) if w]
-    )
+    sums += _squares(x, shares), _in_bins(distance / unit, shares)
+    a = (1.0 if is_exact else clip) * parts / np.linalg.norm(parts)
+    asked = zip(a, sums, strict=True)
+    return np.concatenate([w * part.ravel() for w, part in asked if w])
 
 
 def pilot_distance(parameters: Mapping[str, Any]) -> float:
@@ -179,9 +171,7 @@ def linear_moments(
     centers are, and two differ by at most :func:`moments_distance` times ``clip``: w
     bounds the products, and depends on no other person. No noise is added here.
     """
-    q, S = centers.shape
-    rows = without_outliers(block.X.astype(np.float64))
-    x, e, y = rows[:q], rows[q : q + S], rows[q + S :]
+    x, e, y = _rows(block, *centers.shape)
     z = x - centers @ e
     y = y - means @ e - slopes.T @ z
     u, n = weights[:, None] * z, norms_of[:, None] * z
@@ -191,19 +181,12 @@ def linear_moments(
         # Privacy: the products are bounded by the weight alone.
         w = np.minimum(clip_factors(size, K), clip_factors(length**2, longest))
     shares = block.shares
-    w_shares, upper = w * shares, np.triu_indices(q)
-    products = (n * w_shares) @ n.T * symmetric_factors(q)
-    parts = [
-        ((u * w_shares) @ y.T).ravel(),
-        PRODUCTS * K / longest * products[upper],
-        (SQUARES / K) * ((u**2 * (w * w_shares)) @ (y**2).T).ravel(),
-    ]
+    v = w * shares
+    sums = [(u * v) @ y.T, PRODUCTS * K / longest * _squares(n, v)]
+    sums.append((SQUARES / K) * (u**2 * (w * v)) @ (y**2).T)
     if unit is not None:
-        place = np.searchsorted(EDGES, size / unit, side="right") - 1
-        is_in = (place >= 0) & (place < len(EDGES) - 1)
-        in_bins = np.bincount(place[is_in], shares[is_in], minlength=len(EDGES) - 1)
-        parts.append(HISTOGRAM * K * in_bins)
-    return np.concatenate(parts)
+        sums.append(HISTOGRAM * K * _in_bins(size / unit, shares))
+    return np.concatenate([part.ravel() for part in sums])
 
 
 def symmetric_factors(q: int) -> np.ndarray:
@@ -258,12 +241,24 @@ def moments_agree(parameters: Mapping[str, Any], n_rows: int) -> bool:
     ---------
     It reads no data.
     """
-    q, (of_centers, S) = len(parameters["weights"]), parameters["centers"].shape
+    q, S = parameters["centers"].shape
     d = n_rows - q - S
-    return (
-        of_centers == q
-        and parameters["norms_of"].shape == (q,)
-        and d > 0
-        and parameters["means"].shape == (d, S)
-        and parameters["slopes"].shape == (q, d)
-    )
+    shapes = {"weights": (q,), "norms_of": (q,), "means": (d, S), "slopes": (q, d)}
+    return d > 0 and all(parameters[k].shape == shape for k, shape in shapes.items())
+
+
+def _rows(block: Block, q: int, S: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Covariates, sites and outcomes of a block, a copy without outliers."""
+    rows = without_outliers(block.X.astype(np.float64))
+    return rows[:q], rows[q : q + S], rows[q + S :]
+
+
+def _squares(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Weighted sum of x x', each entry once."""
+    return ((x * w) @ x.T * symmetric_factors(len(x)))[np.triu_indices(len(x))]
+
+
+def _in_bins(distances: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Sum of weights in each bin of :data:`EDGES`; beyond these are none."""
+    place = np.searchsorted(EDGES, distances, side="right")
+    return np.bincount(place, w, minlength=len(EDGES) + 1)[1:-1]
