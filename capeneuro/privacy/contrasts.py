@@ -212,9 +212,9 @@ def apart(signed: float, positive: float) -> float:
 
     Guarantee
     ---------
-    With p the size of ``v'u`` for two people's v and u, vectors are ``2 + 2 p`` apart at
-    most, squared, and ``v v'`` from ``u u'`` ``2 - 2 p^2``: who are opposite have equal
-    squares. This is the largest sum.
+    With p the size of ``v'u`` for two people's v and u, vectors are ``2 + 2 p`` apart
+    at most, squared, and ``v v'`` from ``u u'`` ``2 - 2 p^2``: who are opposite have
+    equal squares. This is the largest sum.
     """
     if signed >= 2 * positive:
         return 4 * signed
