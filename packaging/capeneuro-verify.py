@@ -52,8 +52,9 @@ REACH = {
     "infomax_skew": 2.0,
     "infomax_curvature": 2.0,
 }
-# Of queries whose positive parts depend on what is asked for, the record says it: of
-# products without a histogram and with one, and of any parts of a pilot.
+# Two queries have a distance that depends on their parameters; the record lists it.
+# Moments have one without a histogram and one with it, a pilot one for each choice of
+# parts.
 LINEAR = [math.sqrt(4.72 / 1.45), math.sqrt(5.44 / 1.81)]
 DISTANCES = {"linear_moments": LINEAR, "pilot_moments": []}
 VIEWS = ("reader", "partner", "partners", "aggregator")

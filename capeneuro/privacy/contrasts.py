@@ -16,8 +16,8 @@ from capeneuro.privacy.clipping import clip_factors, norms, without_outliers
 
 # Edges of the histogram of distances, over a public unit; those beyond are in no bin.
 EDGES = 0.1 * 1.3 ** np.arange(25)
-# Largest distance between what two people may add to each part of the pilot by itself:
-# what may have any sign, and what is positive.
+# Largest distance of two contributions to each part of the pilot alone: 2 where signs
+# may differ, sqrt(2) where contributions are positive.
 PILOT_DISTANCES = np.array([2.0, 2.0, 2.0, 2**0.5, 2**0.5, 2**0.5])
 # Of the moments, over the norm of ``z y'``: products of covariates, squares of ``z y'``
 # and, where it is asked for, the histogram of distances.
@@ -99,8 +99,8 @@ def pilot_distance(parameters: Mapping[str, Any]) -> float:
 
     Guarantee
     ---------
-    ``x x'`` and ``e x'`` are of one x, the squares of y and what has y of one y, so
-    :func:`apart` holds of each; two people may be in different bins.
+    :func:`apart` bounds ``e x'`` with ``x x'``, and ``y`` and ``e y'`` with the squares
+    of y. Two people may be in different bins.
     """
     a = (parameters["parts"] ** 2).tolist()
     # Summed exactly, for sites and the aggregator must have the same to the last bit.
@@ -227,7 +227,7 @@ def moments_distance(parameters: Mapping[str, Any]) -> float:
     Guarantee
     ---------
     Products of covariates and bins are positive, so two of them are sqrt(2) of their
-    norm apart at most; the squares are of ``w u y'``, so :func:`apart` holds of both.
+    norm apart at most; :func:`apart` bounds ``w u y'`` with its squares.
     """
     of_bins = HISTOGRAM**2 * (parameters.get("unit") is not None)
     squares = apart(1.0, SQUARES**2) + 2 * (PRODUCTS**2 + of_bins)
