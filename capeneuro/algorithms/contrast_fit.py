@@ -8,8 +8,8 @@ has a variance: noise, what the clip may take, the sampling of people [White 198
 of sites' means, what damping leaves, and, in proportion to effects, the noise of J.
 
 There may be two releases. The second is of what the first, the draft, leaves, so that
-strong effects are not shortened; both are weighted by their noise. Where an effect multiplies noise
-its interval is Fieller's.
+strong effects are not shortened; both are weighted by their noise. Where an effect
+multiplies noise its interval is Fieller's.
 
 Guarantee
 ---------
@@ -331,7 +331,7 @@ class Fit:
 
     @cached_property
     def real(self) -> np.ndarray:
-        """Squares of effects less what is but noise, in the unit of outcomes, (q, d)."""
+        """Squares of effects less what is but noise, in outcomes' units, (q, d)."""
         b = self.outcomes.back(self.b)
         share = self.believed(b, self.outcomes.variances_back(self.of_noise))
         return share[:, None] * b**2
@@ -375,38 +375,92 @@ class Fit:
             damping, and ``others``, the noise of J in what these do, (m, d) each;
             ``own`` and ``both`` as of :class:`Estimate`, (m,).
         """
-        moments, pilot, s = self.moments, self.pilot, self.pilot.squares
+        moments, back = self.moments, self.outcomes.variances_back
         R, left = joined @ self._rows.R, joined @ self._rows.left
-        noise = np.outer(R**2 @ moments.of_G, 1 + moments.bias)
-        here = pilot.shares > 0
-        of_sites = pilot.shares[here] ** 2 * pilot.center_errors[:, here] ** 2
-        of_sites = of_sites @ pilot.left[:, here].T
-        of_J, of_means = R**2 @ moments.of_J, R**2 @ moments.of_means
-        # Of the covariates in a combination, along which its effect is least moved.
+        # Of all effects the least ones of which a combination is made, and the rest.
         length = np.maximum(np.sum(joined**2, axis=1, keepdims=True), LEAST)
-        is_own, along = joined != 0, (joined / length) ** 2
-        beyond = np.maximum(self.real - self.outcomes.back(moments.slopes) ** 2, 0)
-        others = (of_J * ~is_own) @ beyond + (of_means * ~is_own) @ self.real
-        back = self.outcomes.variances_back
+        along, every = joined / length, np.eye(len(self.effects))
+        others = [
+            r**2 @ self._of_effects(every - np.outer(part, row))
+            for r, part, row in zip(R, along, joined, strict=True)
+        ]
         return {
-            "noise": back(noise),
-            "sampling": back(self._sampling(R)) * self.together,
-            "sites": back(R**2 @ of_sites),
-            "left": back(left**2 @ np.outer(self._least, s / s.mean())),
-            "others": others,
-            "own": np.sum(of_J * is_own * along, axis=1),
-            "both": np.sum(of_means * is_own * along, axis=1),
+            "noise": back(np.outer(R**2 @ moments.of_G, 1 + moments.bias)),
+            "sampling": back(np.einsum("mmd->md", self._sampling(R))) * self.together,
+            "sites": back(R**2 @ self._of_sites),
+            "left": back(left**2 @ self._of_left),
+            "others": np.array(others),
+            "own": np.sum(R**2 @ moments.of_J * along**2, axis=1),
+            "both": np.sum(R**2 @ moments.of_means * along**2, axis=1),
         }
 
+    def covariances(self, joined: np.ndarray) -> np.ndarray:
+        """Covariances of combinations if all of them are 0, in outcomes' units.
+
+        Parameters
+        ----------
+        joined
+            A row for each combination, none of which is one of the others, (m, q).
+
+        Returns
+        -------
+        numpy.ndarray
+            Shape (d, m, m).
+        """
+        moments, back = self.moments, self.outcomes.variances_back
+        R, left = joined @ self._rows.R, joined @ self._rows.left
+        rest = np.eye(len(self.effects)) - np.linalg.pinv(joined) @ joined
+        of_G = np.outer(moments.of_G, 1 + moments.bias) + self._of_sites
+        of_G = back(of_G) + self._of_effects(rest)
+        sampling = self._sampling(R)
+        sampling = back(sampling.reshape(len(R) ** 2, -1)) * self.together
+        return (
+            np.einsum("ma,ad,na->dmn", R, of_G, R)
+            + np.einsum("ma,ad,na->dmn", left, back(self._of_left), left)
+            + sampling.T.reshape(-1, len(R), len(R))
+        )
+
+    @cached_property
+    def _of_sites(self) -> np.ndarray:
+        """Variance of G by noise of sites' means, where outcomes differ, (q, d)."""
+        pilot, here = self.pilot, self.pilot.shares > 0
+        noise = pilot.shares[here] ** 2 * pilot.center_errors[:, here] ** 2
+        return noise @ pilot.left[:, here].T
+
+    @cached_property
+    def _of_left(self) -> np.ndarray:
+        """Mean square of effects that damping leaves, of T y, (q, d)."""
+        s = self.pilot.squares
+        return np.outer(self._least, s / s.mean())
+
+    def _of_effects(self, rest: np.ndarray) -> np.ndarray:
+        """Variance of G by noise of J, in outcomes' units, (q, d).
+
+        Parameters
+        ----------
+        rest
+            Makes of effects those that the noise multiplies, (q, q).
+        """
+        moments, slopes = self.moments, self.outcomes.back(self.moments.slopes)
+        signs = np.sign(self.outcomes.back(self.b))
+        beyond = np.maximum(self.real - slopes**2, 0)
+        return (
+            moments.of_J @ (rest @ (signs * np.sqrt(beyond))) ** 2
+            + moments.of_means @ (rest @ (signs * np.sqrt(self.real))) ** 2
+        )
+
     def _sampling(self, R: np.ndarray) -> np.ndarray:
-        """Variance of combinations R G by the sampling of people, of T y, (m, d)."""
+        """Covariance of combinations R G by the sampling of people, T y, (m, m, d)."""
         J = self.moments.J
         deviation = np.sqrt(np.maximum(np.diag(J), LEAST))
         correlation = np.clip(J / np.outer(deviation, deviation), -1, 1)
         scaled = R[:, :, None] * (deviation[:, None] * self._people)[None]
-        variance = np.einsum("mad,ab,mbd->md", scaled, correlation, scaled)
+        turned = np.einsum("ab,nbd->nad", correlation, scaled)
+        covariance = np.einsum("mad,nad->mnd", scaled, turned)
+        own = np.arange(len(R))
         least = LEAST_LEFT / 5 * np.max(scaled**2, axis=1)
-        return np.maximum(variance, least) / self.degrees
+        covariance[own, own] = np.maximum(covariance[own, own], least)
+        return covariance / self.degrees
 
     def estimate(self, joined: np.ndarray) -> Estimate:
         """Combinations of effects of coded covariates, with their precision.
@@ -430,12 +484,16 @@ class Fit:
     @cached_property
     def why_not(self) -> list[str]:
         """Of each effect why it cannot be estimated; empty: it can."""
-        parts = self.variances(np.eye(len(self.effects)))
-        reasons = []
-        for k in range(len(self.effects)):
+        return self.reasons(np.eye(len(self.effects)))
+
+    def reasons(self, joined: np.ndarray) -> list[str]:
+        """Why combinations, (m, q), cannot be estimated; empty: they can."""
+        parts, reasons = self.variances(joined), []
+        for k, row in enumerate(joined):
             of_data = np.mean(parts["noise"][k] + parts["sampling"][k])
-            if not self._rows.varies[k]:
-                reasons.append(self._why(k))
+            hidden = np.flatnonzero((row != 0) & ~self._rows.varies)
+            if len(hidden):
+                reasons.append(self._why(hidden[0]))
             elif np.mean(parts["left"][k]) > of_data:
                 reasons.append(COLLINEAR_WITH_OTHERS)
             elif np.mean(parts["sites"][k]) > of_data:

@@ -15,7 +15,7 @@ which nothing is written.
 """
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -182,9 +182,7 @@ def study(
 
     Also the errors of the primary effect that the pilot foretells, (d,).
     """
-    S, M = people.n_sites, people.y.shape[1]
-    names = tuple(f"{s}" for s in range(S))
-    of_sites = None
+    names, of_sites = tuple(f"{s}" for s in range(people.n_sites)), None
     if means == "table":
         of_sites = tuple(
             {
@@ -194,23 +192,37 @@ def study(
                     c.columns, c.public(values[people.site == s]), strict=True
                 )
             }
-            for s in range(S)
+            for s in range(people.n_sites)
         )
     primary = people.covariates[0].name
     design = Design(people.covariates, names, of_sites, primary=primary)
+    foretold: list[np.ndarray] = []
+    moments = release(people, design, epsilon, outcomes, rng, foretold.append)
+    return moments, foretold[0][0]
+
+
+def release(
+    people: Consortium,
+    design: Design,
+    epsilon: float | None,
+    outcomes: Outcomes,
+    rng: np.random.Generator,
+    decide: Callable[[np.ndarray], None] = lambda errors: None,
+) -> contrasts.ReleasedMoments:
+    """Release the moments of a design, of people of its sites."""
+    S, M = len(design.sites), people.y.shape[1]
     y, x = people.inside, design.code(people.beside)
     X = np.zeros((len(x) + S + len(y), M), np.float32)
     for s in range(S):
         own = people.site == s
         X[:, own] = contrasts.stack(x[:, own], s, S, y[:, own], outcomes)
-    sizes = dict(zip(names, np.bincount(people.site).tolist(), strict=True))
+    numbers = np.bincount(people.site, minlength=S).tolist()
+    sizes = dict(zip(design.sites, numbers, strict=True))
     mechanisms = {
         stage: Drawn(X, sizes, epsilon, share, rng)
         for stage, share in shares_of(design, outcomes).items()
     }
-    foretold: list[np.ndarray] = []
-    moments = contrasts.released(None, mechanisms, design, outcomes, foretold.append)
-    return moments, foretold[0][0]
+    return contrasts.released(None, mechanisms, design, outcomes, decide)
 
 
 def shares_of(design: Design, outcomes: Outcomes) -> dict[str, float]:
