@@ -99,7 +99,9 @@ def chart(moments: ReleasedMoments, design: Design, number: str, by: str = "") -
     values = np.linspace(knots[0], knots[-1], N_VALUES)
     levels = covariate_of[by].groups if by else (None,)
     pilot, fit = moments.pilot, moments.fit
-    x = np.array([_people(design, pilot.center, number, values, by, g) for g in levels])
+    x = np.array(
+        [people_at(design, pilot.center, number, values, by, g) for g in levels]
+    )
     shape, joined = (*x.shape[:2], -1), (x - pilot.center).reshape(-1, x.shape[-1])
     found, people = fit.estimate(joined), moments.contrasts()
     # Noise of the mean of what is charted is that of effects, too.
@@ -118,7 +120,7 @@ def chart(moments: ReleasedMoments, design: Design, number: str, by: str = "") -
     )
 
 
-def _people(
+def people_at(
     design: Design,
     center: np.ndarray,
     number: str,

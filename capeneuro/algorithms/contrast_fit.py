@@ -386,7 +386,7 @@ class Fit:
         ]
         return {
             "noise": back(np.outer(R**2 @ moments.of_G, 1 + moments.bias)),
-            "sampling": back(np.einsum("mmd->md", self._sampling(R))) * self.together,
+            "sampling": back(self._sampling(R, "md")) * self.together,
             "sites": back(R**2 @ self._of_sites),
             "left": back(left**2 @ self._of_left),
             "others": np.array(others),
@@ -412,7 +412,7 @@ class Fit:
         rest = np.eye(len(self.effects)) - np.linalg.pinv(joined) @ joined
         of_G = np.outer(moments.of_G, 1 + moments.bias) + self._of_sites
         of_G = back(of_G) + self._of_effects(rest)
-        sampling = self._sampling(R)
+        sampling = self._sampling(R, "mnd")
         sampling = back(sampling.reshape(len(R) ** 2, -1)) * self.together
         return (
             np.einsum("ma,ad,na->dmn", R, of_G, R)
@@ -449,18 +449,22 @@ class Fit:
             + moments.of_means @ (rest @ (signs * np.sqrt(self.real))) ** 2
         )
 
-    def _sampling(self, R: np.ndarray) -> np.ndarray:
-        """Covariance of combinations R G by the sampling of people, T y, (m, m, d)."""
+    def _sampling(self, R: np.ndarray, places: str) -> np.ndarray:
+        """Variances of combinations R G by the sampling of people, of T y, (m, d).
+
+        Or covariances of all of them, (m, m, d), where places are ``mnd``.
+        """
         J = self.moments.J
         deviation = np.sqrt(np.maximum(np.diag(J), LEAST))
         correlation = np.clip(J / np.outer(deviation, deviation), -1, 1)
         scaled = R[:, :, None] * (deviation[:, None] * self._people)[None]
-        turned = np.einsum("ab,nbd->nad", correlation, scaled)
-        covariance = np.einsum("mad,nad->mnd", scaled, turned)
-        own = np.arange(len(R))
+        turned = np.einsum("ab,mbd->mad", correlation, scaled)
+        pairs = f"mad,{places[:-1][-1]}ad->{places}"
+        variance = np.einsum(pairs, scaled, turned)
         least = LEAST_LEFT / 5 * np.max(scaled**2, axis=1)
-        covariance[own, own] = np.maximum(covariance[own, own], least)
-        return covariance / self.degrees
+        own = (np.arange(len(R)),) * (len(places) - 1)
+        variance[own] = np.maximum(variance[own], least)
+        return variance / self.degrees
 
     def estimate(self, joined: np.ndarray) -> Estimate:
         """Combinations of effects of coded covariates, with their precision.

@@ -214,7 +214,7 @@ def answer(question: Question) -> LinearAnswer:
         for t in (width(degrees), widest)
     )
     null_errors = np.sqrt(found.variances_at(np.zeros_like(found.effects)))
-    z = np.abs(found.effects) / above_rounding(null_errors)
+    z = np.abs(found.effects * is_told[:, None]) / above_rounding(null_errors)
     p_values = 2 * scipy.special.stdtr(degrees, -z)
     together, together_of_all = (
         _together(fit, joined, n)

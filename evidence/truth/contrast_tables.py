@@ -16,7 +16,7 @@ which nothing is written.
 
 import argparse
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,10 +24,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from capeneuro.algorithms.contrast_pilot import RANGE_SHARES, pilot_shares
 from joblib import Parallel, delayed
 
 from capeneuro.algorithms import contrasts
+from capeneuro.algorithms.contrast_pilot import RANGE_SHARES, pilot_shares
 from capeneuro.algorithms.designs import Design
 from capeneuro.algorithms.outcomes import Outcomes
 from capeneuro.data import files
@@ -137,8 +137,8 @@ class Drawn:
 
     @property
     def noise_multiplier(self) -> float:
-        """1 / mu of one release."""
-        return 1 / self.mu
+        """1 / mu of one release; nothing is multiplied by it without privacy."""
+        return 1.0 if self.epsilon is None else 1 / self.mu
 
     def answer(
         self, federation: Any, name: str, parameters: dict[str, Any], *ignored: Any
@@ -182,23 +182,29 @@ def study(
 
     Also the errors of the primary effect that the pilot foretells, (d,).
     """
-    names, of_sites = tuple(f"{s}" for s in range(people.n_sites)), None
-    if means == "table":
-        of_sites = tuple(
-            {
-                column: number
-                for c, values in zip(people.covariates, people.beside, strict=True)
-                for column, number in zip(
-                    c.columns, c.public(values[people.site == s]), strict=True
-                )
-            }
-            for s in range(people.n_sites)
-        )
-    primary = people.covariates[0].name
-    design = Design(people.covariates, names, of_sites, primary=primary)
+    names = tuple(f"{s}" for s in range(people.n_sites))
+    design = Design(people.covariates, names, primary=people.covariates[0].name)
+    design = with_means(people, design, means)
     foretold: list[np.ndarray] = []
     moments = release(people, design, epsilon, outcomes, rng, foretold.append)
     return moments, foretold[0][0]
+
+
+def with_means(people: Consortium, design: Design, means: str) -> Design:
+    """The design with a table of sites' means, or noised ones."""
+    if means != "table":
+        return design
+    of_sites = tuple(
+        {
+            column: number
+            for c, values in zip(people.covariates, people.beside, strict=True)
+            for column, number in zip(
+                c.columns, c.public(values[people.site == s]), strict=True
+            )
+        }
+        for s in range(len(design.sites))
+    )
+    return replace(design, means=of_sites)
 
 
 def release(

@@ -2,21 +2,21 @@
 
 Simulated people and real tables [consortia], drawn from many, whose least squares are
 the truth. What is asked of: covariates as they are, an interaction, three groups, and a
-number in a curve. In each study 500 random questions to all covariates are asked, how
+number in a curve. In each study 200 random questions to all covariates are asked, how
 often the interval of one alone holds the truth, and all simultaneous ones at once; the
 formula of the first covariate alone; false alarms of a joint test of all covariates
 where none has an effect; and how far sites differ, where it is known. Studies that can
 tell nothing are counted, and no more.
 
     python -m evidence.truth.questions [--draws 40] [--jobs 2] [--small]
-        [--data adult] [--kinds curve] [--people 400] [--sites 20] [--epsilons 1]
+        [--data adult] [--kinds curve] [--epsilons 1]
 
 Writes ``questions.tsv``, in half an hour; options but draws and jobs choose cells, for
 which nothing is written.
 """
 
 from dataclasses import replace
-from functools import cache
+from functools import lru_cache
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
@@ -32,20 +32,26 @@ from capeneuro.algorithms.site_effects import site_spread
 from capeneuro.data import files
 from evidence.truth import consortia, rates
 from evidence.truth.consortia import SIMULATED, Consortium, within
-from evidence.truth.contrast_tables import outcomes_of, release
+from evidence.truth.contrast_tables import outcomes_of, release, with_means
 
 OUT = Path(__file__).with_suffix(".tsv")
-KINDS = "linear", "interaction", "three groups", "curve"
-DATA = "normal", "spread-skewed", "adult", "warfarin", "phishing", "communities"
-# People, sites and epsilons that go together.
-SIZES = (200, 10), (400, 10), (1000, 10), (5000, 10), (5000, 20), (5000, 50)
+DATA = "normal", "spread-skewed", "adult", "warfarin", "communities"
+# People, sites, and their means, by what is asked of.
+FEW = [(M, 10, means) for M in (200, 400, 1000) for means in ("table", "noised")]
+USUAL = (1000, 10, "noised"), (5000, 10, "noised"), (5000, 50, "noised")
+SIZES = {
+    "linear": (*FEW, *USUAL[1:], (5000, 20, "noised"), (5000, 50, "table")),
+    "interaction": USUAL,
+    "three groups": USUAL,
+    "curve": USUAL,
+}
 EPSILONS = 1.0, 4.0
-N_QUESTIONS = 500
+N_QUESTIONS = 200
 # People that simulated ones are drawn from.
 MANY = 40_000
 # Knots of a curve, in public deviations from the mean.
 KNOTS = -1.5, -0.5, 0.5, 1.5
-HEADER = "data kind people sites epsilon draws told single simultaneous alarm "
+HEADER = "data kind people sites means epsilon draws told single simultaneous alarm "
 HEADER += "fewer_told fewer spread_told spread"
 
 
@@ -77,10 +83,12 @@ class Cell(NamedTuple):
     kind: str
     people: int
     sites: int
+    means: str
+    """Of sites: noised, or a table."""
     epsilon: float
 
 
-@cache
+@lru_cache(64)
 def population(name: str, S: int, seed: int) -> Consortium:
     """All people that some are drawn from; simulated ones are others for each seed."""
     if name not in SIMULATED:
@@ -90,7 +98,7 @@ def population(name: str, S: int, seed: int) -> Consortium:
 
 
 def asked_of(people: Consortium, kind: str) -> tuple[Consortium, Design]:
-    """People with the covariates of a kind, and the design."""
+    """People with the covariates of a kind, and the design without means of sites."""
     first, number, other = people.covariates
     covariates, beside = people.covariates, people.beside
     if kind == "three groups":
@@ -155,18 +163,19 @@ def of_study(cell: Cell, seed: int) -> Scores:
     everybody, design = asked_of(population(cell.data, cell.sites, seed), cell.kind)
     people, B = drawn(everybody, cell.people, rng), least_squares(everybody, design)
     outcomes, q = outcomes_of(people, "covariance"), len(design.effects)
+    design = with_means(people, design, cell.means)
     moments = release(people, design, cell.epsilon, outcomes, rng)
     rows = rng.standard_normal((N_QUESTIONS, q))
-    found, scores = answered(moments, rows, False, q), dict.fromkeys(Scores._fields)
+    found = answered(moments, rows, False, q)
     scores = dict.fromkeys(Scores._fields, np.nan)
     scores["told"] = float(not any(found.why_not))
     if scores["told"]:
         single, of_all = held(found, rows @ B)
         scores["single"], scores["simultaneous"] = single.mean(), float(of_all.all())
-        null = without_effects(people, rng)
+        null = without_effects(people, rng)  # with the same means of sites
         null = release(null, design, cell.epsilon, outcomes, rng)
         p = answered(null, np.eye(q), True, q).together
-        scores["alarm"] = float(np.mean(p[np.isfinite(p)] < 0.05)) if p.any() else 0.0
+        scores["alarm"] = np.nan if np.isnan(p).all() else float(np.mean(p < 0.05))
     k = len(design.covariates[0].effects)
     fewer = moments.without_others(np.arange(q) < k)
     found = answered(fewer, np.eye(k), False, q)
@@ -194,22 +203,17 @@ def main() -> None:
     """Draw studies of each cell, and write how often answers were right."""
     parser = rates.options(__doc__, 40)
     parser.add_argument("--data", nargs="+", default=DATA)
-    parser.add_argument("--kinds", nargs="+", default=KINDS)
-    parser.add_argument("--people", type=int)
-    parser.add_argument("--sites", type=int)
+    parser.add_argument("--kinds", nargs="+", default=[*SIZES])
     parser.add_argument("--epsilons", nargs="+", type=float, default=EPSILONS)
     parser.add_argument("--small", action="store_true", help="few cells")
-    given = parser.parse_args()
-    here, sizes = consortia.names(), SIZES
-    if given.people or given.sites:
-        sizes = ((given.people or 5000, given.sites or 10),)
+    given, lines = parser.parse_args(), []
     if given.small:
-        sizes, given.data = ((5000, 10),), ("normal", "warfarin")
-    lines = []
-    for data, kind, size in product(given.data, given.kinds, sizes):
-        if data not in here:
+        given.data = ("normal", "warfarin")
+    for data, kind in product(given.data, given.kinds):
+        if data not in consortia.names():
             continue
-        for epsilon in given.epsilons:
+        sizes = USUAL[1:2] if given.small else SIZES[kind]
+        for size, epsilon in product(sizes, given.epsilons):
             cell = Cell(data, kind, *size, epsilon)
             work = (delayed(of_study)(cell, seed) for seed in range(given.draws))
             sets = np.array(Parallel(given.jobs)(work))
@@ -217,13 +221,11 @@ def main() -> None:
             means = np.where(is_told, sets, 0).sum(axis=0)
             means = means / np.maximum(is_told.sum(axis=0), 1)
             means[~is_told.any(axis=0)] = np.nan
-            lines.append([*map(str, cell[:4]), f"{epsilon:g}", f"{given.draws}"])
+            lines.append([*map(str, cell[:5]), f"{epsilon:g}", f"{given.draws}"])
             lines[-1] += [f"{value:.3f}" for value in means]
             print(*lines[-1], sep="\t", flush=True)
     say(lines, given.draws)
-    is_all = not (given.small or given.people or given.sites)
-    chosen = (given.data, given.kinds, given.epsilons)
-    if is_all and chosen == (DATA, KINDS, EPSILONS):
+    if (given.data, given.kinds, given.epsilons) == (DATA, [*SIZES], EPSILONS):
         files.write_table(OUT, HEADER.split(), lines)
 
 
@@ -233,7 +235,7 @@ def say(lines: list[list[str]], n: int) -> None:
         own = [line for line in lines if (line[0] in SIMULATED) == is_own]
         if not own:
             continue
-        numbers = np.array([line[6:] for line in own], float)
+        numbers = np.array([line[7:] for line in own], float)
         _, single, of_all, alarm, _, fewer, _, spread = numbers.T
         rates.say(f"asked-effect/{kind}", np.nanmean([single, fewer]), n)
         rates.say(f"all-asked-effects/{kind}", np.nanmean(of_all), n)
