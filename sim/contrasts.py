@@ -72,8 +72,8 @@ def people(
     N, d = made.n_subjects, len(S)
     beside, means, Y = [], {}, np.zeros((d, N))
     k = 0
-    covariates = study.contrast.covariates.items()
-    for covariate, (name, each) in zip(covariates_of(study), covariates, strict=True):
+    covariates = study.contrast.covariates.values()
+    for covariate, each in zip(covariates_of(study), covariates, strict=True):
         if each.groups is None:
             mean = (each.mean or 0.0) + 0.5 * each.deviation * rng.standard_normal()
             own = mean + each.deviation * rng.standard_normal(N)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from tqdm import tqdm
 
-from capeneuro.algorithms.designs import clipped_mean
+from capeneuro.algorithms.designs import Covariate
 from capeneuro.config.components import Coupling
 from sim import erp
 from sim.bids import write_json, write_tsv
@@ -16,7 +16,7 @@ from sim.linked import TASK, profiles, sidecar, write_potential
 # Years of everybody: mean and deviation.
 AGE = (40.0, 12.0)
 # Columns of the public table of sites.
-MEANS = ["site", "patient=0", "patient=1", "sex=1", "sex=2", "age", "age clipped"]
+MEANS = ["site", "patient=0", "patient=1", "sex=1", "sex=2", "age"]
 
 
 class Coupled(NamedTuple):
@@ -119,8 +119,6 @@ def site_means(who: Coupled, sizes: list[int]) -> list[list[str]]:
         patients = int(who.patient[here].sum())
         men = int((who.sex[here] == 1).sum())
         counts = [last - first - patients, patients, men, last - first - men]
-        ages = who.age[here]
-        mean = f"{ages.mean():.1f}"
-        clipped = clipped_mean(ages, float(mean), AGE[1])
-        rows.append([*map(str, counts), mean, f"{clipped:.4f}"])
+        (mean,) = Covariate("age", (), *AGE).public(who.age[here])
+        rows.append([*map(str, counts), f"{mean:.6g}"])
     return rows

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from capeneuro.algorithms.designs import clipped_mean
+from capeneuro.algorithms.designs import Covariate
 from capeneuro.config.contrast import ContrastConfig
 from capeneuro.config.eeg import ErpOptions
 from capeneuro.config.rows import SimulatedRecordings
@@ -58,9 +58,8 @@ def write_study(folders: dict[str, Path], study: ContrastConfig) -> None:
             write_potential(folder, people[i], E @ A[i], made, mixing, each[i])
             rows.append([f"sub-{people[i]}", patient[i], f"{age[i]:.1f}"])
         write_json(folder / f"task-{TASK}_eeg.json", sidecar())
-        mean = f"{age.mean():.4g}"
-        clipped = clipped_mean(age, float(mean), AGE[1])
-        means.append([name, N - N // 2, N // 2, mean, f"{clipped:.4f}"])
+        (mean,) = Covariate("age", (), *AGE).public(age)
+        means.append([name, N - N // 2, N // 2, f"{mean:.6g}"])
         # Last, so that a folder with a description is a complete one.
         write_dataset(
             folder, "Simulated EEG", ["participant_id", "patient", "age"], rows
@@ -68,7 +67,7 @@ def write_study(folders: dict[str, Path], study: ContrastConfig) -> None:
     names, shape = eeg.feature_names(options), (len(topographies), -1)
     B = np.stack([_windows(E[:, k].reshape(shape), options) for k in range(K)])
     if study.contrast.means is not None:
-        header = ["site", "patient=0", "patient=1", "age", "age clipped"]
+        header = ["site", "patient=0", "patient=1", "age"]
         write_tsv(study.contrast.means, header, means)
     if study.contrast.covariance is not None:
         mean = _windows(erp.group_mean(), options)

@@ -147,3 +147,28 @@ def people_at(
         rows += products if {a, b} & chosen.keys() else [*own]
         place += k
     return np.array(rows).T
+
+
+def deviations_of(
+    moments: ReleasedMoments, x: np.ndarray, place: int, y: np.ndarray
+) -> np.ndarray:
+    """Deviations of a site's people from its mean at their covariates, standardized.
+
+    Parameters
+    ----------
+    moments
+        What was released; the site's mean is shrunk to that of all by its noise.
+    x, y
+        Their coded covariates, (q, N), and outcomes, (d, N).
+    place
+        The site's among all.
+
+    Returns
+    -------
+    numpy.ndarray
+        About standard normal, (d, N); of a site's people, so it stays there.
+    """
+    fit, pilot, outcomes = moments.fit, moments.pilot, moments.outcomes
+    mean = outcomes.center + outcomes.back(pilot.means[None, :, place])[0]
+    off = outcomes.back(fit.b).T @ (x - pilot.centers[:, [place]])
+    return (y - mean[:, None] - off) / fit.deviations[:, None]

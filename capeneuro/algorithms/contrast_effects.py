@@ -238,11 +238,3 @@ def shrunk(
     weight = 1 / np.maximum(noise, TINY)
     varies = max(float(weight @ off**2 - len(off)) / float(weight.sum()), 0.0)
     return public + varies / (varies + noise) * off * scale
-
-
-def minimum_detectable_effect(
-    error: float, n_tests: int, level: float, power: float
-) -> float:
-    """Smallest effect that a test finds with this power, after Bonferroni."""
-    quantile = scipy.special.ndtri
-    return float(error * (quantile(power) - quantile(level / 2 / n_tests)))

@@ -4,8 +4,8 @@ Of people about the means of their site, ``G = mean w z y'`` and ``J = mean w z 
 give ``b = J^-1 G``, least squares with a constant for each site. The noise of J is
 damped: other covariates are taken out of the primary one by ridge, as much as their
 noise allows, and what stays of them is counted in the error. All that moves an effect
-has a variance: noise, what the clip may take, the sampling of people [White 1980], noise
-of sites' means, what damping leaves, and, in proportion to effects, the noise of J.
+has a variance: noise, what the clip may take, the sampling of people [White 1980],
+noise of sites' means, what damping leaves, and, in proportion to effects, noise of J.
 
 There may be two releases. The second is of what the first, the draft, leaves, so that
 strong effects are not shortened; both are weighted by their noise. Where an effect
@@ -331,7 +331,7 @@ class Fit:
 
     @cached_property
     def real(self) -> np.ndarray:
-        """Squares of effects less what is but noise, in outcomes' units, (q, d)."""
+        """Squares of effects less what is noise, in the unit of outcomes, (q, d)."""
         b = self.outcomes.back(self.b)
         share = self.believed(b, self.outcomes.variances_back(self.of_noise))
         return share[:, None] * b**2
@@ -359,6 +359,14 @@ class Fit:
     def together(self) -> np.ndarray:
         """How much more outcomes vary than T y would make them alone, (d,)."""
         return self.outcomes.together(self.pilot.squares)
+
+    @cached_property
+    def deviations(self) -> np.ndarray:
+        """Deviations of outcomes within groups, (d,)."""
+        s = self.pilot.squares[None]
+        variance = self.outcomes.variances_back(s)[0] * self.together
+        square = np.array([e.square for e in self.effects])
+        return np.sqrt(np.maximum(variance - square @ self.real, LEAST_LEFT * variance))
 
     def variances(self, joined: np.ndarray) -> dict[str, np.ndarray]:
         """What moves combinations of effects of coded covariates, in outcomes' units.

@@ -29,9 +29,9 @@ from capeneuro.privacy.contrasts import (
     symmetric_factors,
 )
 
-# Shares of the pilot's budget: means of covariates at sites, the mean of outcomes, their
-# means at sites, their squares, products of covariates, and the histogram; and of where
-# outcomes lie in bounds.
+# Shares of the pilot: means of covariates at sites, the mean of outcomes, their means at
+# sites, their squares, products of covariates, and the histogram; and of where outcomes
+# lie in bounds.
 PILOT_SHARES = np.array([0.10, 0.022, 0.022, 0.011, 0.01, 0.035])
 RANGE_SHARES = np.array([0.0, 0.02, 0.0, 0.0, 0.0, 0.01])
 # Largest |T y| of outcomes within their bounds, which fill a third of these usually.
@@ -257,6 +257,44 @@ def released_pilot(
     left = float(pilot.squares.sum() + shares @ pilot.left.sum(axis=0))
     within = max(left / square, 1 - MOST_OF_SITES) ** 0.5
     return pilot, about_center.times(np.array([min(within, 1.0)]))
+
+
+def likely_pilot(
+    noise: float, n_people: int, design: Design, outcomes: Outcomes
+) -> Pilot:
+    """Make up the pilot of people who are as public numbers say.
+
+    Parameters
+    ----------
+    noise
+        Deviation of the noise that hides a distance of 1.
+    n_people
+        Public number of people, alike at all sites.
+    design, outcomes
+        Covariates and outcomes.
+    """
+    q, S, d = len(design.effects), len(design.sites), len(outcomes.center)
+    parts = parts_of(pilot_shares(design))
+    parts = parts / np.linalg.norm(parts)
+    unit = noise * pilot_distance({"parts": parts})
+    of_parts = unit / np.where(parts > 0, parts, np.inf)
+    square = np.array([e.square for e in design.effects])
+    weights = unit_weights(design)
+    return Pilot(
+        shares=np.full(S, 1 / S),
+        centers=np.zeros((q, S)),
+        center_errors=np.tile((of_parts[0] * S / weights)[:, None], S),
+        site_means=np.zeros((d, S)),
+        site_errors=np.full(S, RADIUS * of_parts[2] * S),
+        mean=np.zeros(d),
+        mean_error=RADIUS * float(of_parts[1]),
+        squares=outcomes.shape,
+        square_errors=np.zeros(d),
+        apart=APART,
+        products=np.array([np.diag(square), np.zeros((q, q))]),
+        n_units=n_people,
+        unit_noise=noise,
+    )
 
 
 def _within(

@@ -13,7 +13,7 @@ two of ``linear_moments``.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Self
@@ -21,11 +21,12 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import scipy
 
-from capeneuro.algorithms.clip_choice import Distances, fitting
+from capeneuro.algorithms.clip_choice import NORMAL, Distances, fitting
 from capeneuro.algorithms.contrast_effects import Contrasts
 from capeneuro.algorithms.contrast_fit import Fit, Moments, unpacked, width
 from capeneuro.algorithms.contrast_pilot import (
     Pilot,
+    likely_pilot,
     released_pilot,
     released_range,
 )
@@ -37,7 +38,6 @@ from capeneuro.linalg import TINY
 from capeneuro.privacy.contrasts import (
     HISTOGRAM,
     moments_distance,
-    pilot_distance,
     reach,
 )
 
@@ -51,6 +51,9 @@ LEAST_LEFT = 0.3
 N_LIKELY = 2000
 # Quantiles of their distances that are kept.
 N_SIZES = 12
+# Share of people who are far away in heavy-tailed tables, how far in logarithms, and
+# how much distances are stretched.
+HEAVY = 0.05, 1.4, 2.0
 
 
 def stack(
@@ -95,7 +98,7 @@ def released(
     mechanisms: Mapping[str, Mechanism],
     design: Design,
     outcomes: Outcomes,
-    decide: Callable[[np.ndarray], None] = lambda errors: None,
+    decide: Callable[["Foretold"], None] = lambda foretold: None,
 ) -> "ReleasedMoments":
     """Release what effects of covariates on outcomes are made of.
 
@@ -109,8 +112,8 @@ def released(
     design, outcomes
         Covariates and outcomes, and their public numbers.
     decide
-        Called with the standard errors that the pilot foretells of primary effects, (k,
-        d), before they are released; raises to stop.
+        Called with what the pilot foretells of primary effects, before these are
+        released; raises to stop.
 
     Returns
     -------
@@ -148,9 +151,8 @@ def released(
             if stage == "draft" and is_private:  # both count, by their noise
                 main = (noise**-2 + main**-2) ** -0.5
             last = Clip.chosen(distances, main, pilot, outcomes, is_private)
-            is_primary = np.array([e.is_primary for e in design.effects])
-            fit = foretold(design.effects, outcomes, pilot, scales, last, main)
-            decide(fit.errors[is_primary])
+            forecast = foretold(design.effects, outcomes, pilot, scales, last, main)
+            decide(forecast.of_primary(design.effects))
         parameters: dict[str, Any] = {
             "weights": scales.weights,
             "norms_of": scales.norms_of,
@@ -193,7 +195,14 @@ def released(
     *drafts, moments = releases
     for draft in drafts:
         moments = moments.and_draft(draft)
-    return ReleasedMoments(design.effects, outcomes, pilot, moments, release.deviation)
+    return ReleasedMoments(
+        design.effects,
+        outcomes,
+        pilot,
+        moments,
+        release.deviation,
+        forecast.errors,
+    )
 
 
 @dataclass(frozen=True)
@@ -303,15 +312,46 @@ def _drafted(
     return slopes, min(max(left, LEAST_LEFT), 1.0)
 
 
-class Foretold(NamedTuple):
-    """What a release would have, if covariates had no effect."""
+@dataclass(frozen=True)
+class Foretold:
+    """What effects will have, if there are none.
+
+    Parameters
+    ----------
+    errors
+        Standard errors, in the units of both, (q, d).
+    sampling
+        The part of sampling, (q, d).
+    deviations
+        Of outcomes within groups, (d,).
+    """
 
     errors: np.ndarray
-    """Standard errors of effects, in the units of both, (q, d)."""
-    weight: float
-    """Mean weight of people."""
     sampling: np.ndarray
-    """The part of sampling, (q, d)."""
+    deviations: np.ndarray
+
+    def of_primary(self, effects: Sequence[Effect]) -> "Foretold":
+        """The same of primary effects alone."""
+        is_primary = np.array([e.is_primary for e in effects])
+        return replace(
+            self, errors=self.errors[is_primary], sampling=self.sampling[is_primary]
+        )
+
+    @property
+    def error(self) -> float:
+        """Standard error over an outcome's deviation, in the median."""
+        return float(np.median(self.errors / self.deviations))
+
+    @property
+    def over_sampling(self) -> float:
+        """The same over that of all data without privacy."""
+        return float(np.median(self.errors / self.sampling))
+
+    def smallest(self, level: float, power: float) -> float:
+        """Smallest effect that is named with this power, after Bonferroni."""
+        quantile = scipy.special.ndtri
+        n_tests = self.errors.size
+        return self.error * float(quantile(power) - quantile(level / 2 / n_tests))
 
 
 def foretold(
@@ -359,8 +399,49 @@ def foretold(
     fit = Fit(effects, outcomes, pilot, moments)
     estimate, parts = fit.estimate(np.eye(q)), fit.variances(np.eye(q))
     bound = np.array([e.bound for e in effects])[:, None]
-    errors = np.sqrt(estimate.variances_at(np.zeros((q, d)))) / bound
-    return Foretold(errors, clip.weight, np.sqrt(parts["sampling"]) / bound)
+    return Foretold(
+        np.sqrt(estimate.variances_at(np.zeros((q, d)))) / bound,
+        np.sqrt(parts["sampling"]) / bound,
+        fit.deviations,
+    )
+
+
+def planned(
+    noise: Mapping[str, float],
+    n_people: int,
+    design: Design,
+    outcomes: Outcomes,
+    is_heavy: bool = False,
+) -> Foretold:
+    """Foretell standard errors before any data, from public numbers alone.
+
+    Parameters
+    ----------
+    noise
+        Deviation of the noise that hides a distance of 1, by stage.
+    n_people
+        Public number of people, alike at all sites.
+    design, outcomes
+        Covariates and outcomes.
+    is_heavy
+        Whether some people are far away, as in skewed tables; else they are normal.
+    """
+    pilot = likely_pilot(noise["pilot"], n_people, design, outcomes)
+    scales = _scales(design, pilot)
+    base = outcomes.distances
+    if not outcomes.has_covariance:
+        base = NORMAL * np.sort(np.random.default_rng(0).standard_normal(len(base)))
+    is_private = noise["pilot"] > 0
+    law = HEAVY if is_heavy else (0.0, 0.0, 1.0)
+    share, far, stretch = (np.array([number]) for number in law)
+    distances = Distances(np.ones(1), stretch[:, None] * base[None], share, far)
+    distance = moments_distance({}) * reach({})
+    main = sum(
+        (noise[s] * distance) ** -2 for s in ("draft", "contrast") if noise.get(s)
+    )
+    main = main**-0.5 if is_private else 0.0
+    clip = Clip.chosen(distances.times(scales.sizes), main, pilot, outcomes, is_private)
+    return foretold(design.effects, outcomes, pilot, scales, clip, main)
 
 
 @dataclass(frozen=True)
@@ -377,6 +458,8 @@ class ReleasedMoments:
         Of covariates and outcomes.
     deviation
         Of the noise in a coordinate of the last release; 0 without privacy.
+    foretold
+        Standard errors that the pilot foretold, (q, d).
     """
 
     effects: tuple[Effect, ...]
@@ -384,6 +467,7 @@ class ReleasedMoments:
     pilot: Pilot
     moments: Moments
     deviation: float
+    foretold: np.ndarray
 
     @property
     def names(self) -> list[str]:
@@ -419,6 +503,7 @@ class ReleasedMoments:
             effects=tuple(e for e, k in zip(self.effects, is_kept, strict=True) if k),
             pilot=pilot,
             moments=self.moments.without_others(is_kept),
+            foretold=self.foretold[is_kept],
         )
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -432,6 +517,7 @@ class ReleasedMoments:
             "outcome_center": self.outcomes.center,
             "outcome_covariance": self.outcomes.covariance,
             "deviation": np.array(self.deviation),
+            "foretold": self.foretold,
         }
         for name in _names(Pilot):
             arrays[f"pilot_{name}"] = np.array(getattr(self.pilot, name))
@@ -472,6 +558,7 @@ class ReleasedMoments:
             Pilot(**{name: read(f"pilot_{name}") for name in _names(Pilot)}),
             Moments(**{name: read(f"moments_{name}") for name in _names(Moments)}),
             read("deviation"),
+            arrays["foretold"],
         )
 
     def contrasts(self) -> Contrasts:
@@ -485,10 +572,6 @@ class ReleasedMoments:
         of_mean = outcomes.variances_back(np.full((1, len(mean)), pilot.mean_error**2))
         variance = outcomes.variances_back(pilot.squares[None])[0] * fit.together
         mean_error = np.sqrt(of_mean[0] + variance / pilot.n_units)
-        explained = np.sum(
-            fit.real * np.array([e.square for e in self.effects])[:, None], 0
-        )
-        within = np.maximum(variance - explained, variance / 2)
 
         def rows(of_effects: np.ndarray, of_mean: np.ndarray) -> np.ndarray:
             return np.concatenate([of_effects / bound, of_mean[None]])
@@ -506,7 +589,7 @@ class ReleasedMoments:
                 np.sqrt(found.variances_at(np.zeros_like(found.effects))), mean_error
             ),
             noise_errors=rows(np.sqrt(found.noise), np.sqrt(of_mean[0])),
-            within_group_sd=np.sqrt(within),
+            within_group_sd=fit.deviations,
             deviation_error=np.sqrt(pilot.square_errors**2 + 2 / fit.degrees) / 2,
             clip_weight=self.moments.weight,
             noise_deviation=self.deviation,

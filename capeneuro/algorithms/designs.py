@@ -5,7 +5,7 @@ from the public mean over 2.5 public deviations, beyond which it is shortened. W
 compared are people of one site: x less its mean there, which is public or is released.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -261,6 +261,17 @@ class Design:
         ]
         return np.array(of_sites).T
 
+    @property
+    def constant_at_sites(self) -> list[str]:
+        """Effects of groups of which no site has two, by its exact counts."""
+        if self.centers is None:
+            return []
+        of_groups = [e.term[0].reference != "" for e in self.effects]
+        square = np.array([e.square for e in self.effects])[:, None]
+        ends = np.isclose(self.centers, 1) | np.isclose(self.centers, -square)
+        is_constant = ends.all(axis=1) & of_groups
+        return [e.name for e, k in zip(self.effects, is_constant, strict=True) if k]
+
     def code(self, values: np.ndarray) -> np.ndarray:
         """Covariates of people, coded by public numbers alone.
 
@@ -282,3 +293,7 @@ class Design:
         for a, b in self.interactions:
             rows += [x * y for x in coded[a] for y in coded[b]]
         return np.array(rows)
+
+
+def scales(effects):  # until questions are of the new engine
+    return np.array([e.bound for e in effects])

@@ -32,18 +32,10 @@ Network
 import math
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
-from capeneuro.algorithms import contrast_effects, contrasts, shrinkage, site_centers
+from capeneuro.algorithms import contrasts, shrinkage
 from capeneuro.algorithms.confidence import SHARE
 from capeneuro.algorithms.covariance import CONSTANT
-from capeneuro.algorithms.designs import (
-    Design,
-    Effect,
-    number_effect,
-    one_constant,
-    with_weights,
-)
+from capeneuro.algorithms.designs import Design
 from capeneuro.algorithms.outcomes import Outcomes
 from capeneuro.algorithms.tensors import REACH
 from capeneuro.algorithms.verdict import LEVEL
@@ -79,9 +71,6 @@ GRADIENT = 0.6
 # Chance to see a contrast that is spoken of, and the largest that one hopes for, in
 # deviations of the outcome.
 POWER, LARGE = 0.8, 1.0
-# Effects of strong covariates on all outcomes, in their deviations, as of age on grey
-# matter.
-STRONG = 0.5
 
 
 def fill(n_features: int, typical_norm: float = FILL) -> float:
@@ -294,101 +283,37 @@ def predict_contrasts(
     n_people: int,
     design: Design,
     outcomes: Outcomes,
-    clip: float,
+    stages: Sequence[str],
+    is_heavy: bool = False,
 ) -> dict[str, float]:
     """Predict the smallest effect that a test finds, by heading.
 
     Parameters
     ----------
     noise
-        Of the stages ``contrast`` and ``means``.
+        Of the stages.
     n_people
         N.
-    design, outcomes, clip
-        See :func:`.contrasts.centered_contrasts`.
+    design, outcomes
+        See :func:`.contrasts.released`.
+    stages
+        Of the study's releases.
+    is_heavy
+        Whether some people are far from the others.
 
     Returns
     -------
     dict of str to float
-        Of the effect with most weight, with :data:`RATIO`.
+        Of primary effects, with :data:`RATIO`.
     """
-    tau, effects, centers = _released(noise, design, clip)
-    exact_centers = None
-    if design.is_released:
-        exact_centers = site_centers.predicted_centers(design.effects, 0.0)
-    private = contrasts.predicted_contrasts(
-        effects, outcomes, clip, tau, n_people, centers
-    )
-    exact = contrasts.predicted_contrasts(
-        effects, outcomes, clip, 0.0, n_people, exact_centers
-    )
-    k, error, least = _smallest_effect(private, effects)
-    strong = contrasts.predicted_contrasts(
-        effects, outcomes, clip, tau, n_people, centers, STRONG
-    )
-    # The others have more noise than the one with most weight.
-    ratios = np.mean(private.errors / exact.errors, axis=1)[~private.is_constant]
-    main = {e.name for e in effects if e.weight == effects[k].weight}
-    # With one constant: how sites differ would be drawn anew for each of the two.
-    base = one_constant(effects)
-    before, after = (
-        contrasts.predicted_contrasts(
-            with_weights(some, main), outcomes, clip, tau, n_people
-        ).errors[k]
-        for some in (base, [*base[:-1], number_effect("carried for later"), base[-1]])
-    )
+    # A mean's distance is 2.
+    units = {stage: noise("mean", 0.5, stage) for stage in stages}
+    planned = contrasts.planned(units, n_people, design, outcomes, is_heavy)
+    primary = planned.of_primary(design.effects)
+    least = primary.smallest(LEVEL, POWER)
     return {
-        "standard error": error,
-        "over that of all data": float(np.mean(private.errors[k] / exact.errors[k])),
-        "of other covariates": float(ratios.max()),
+        "standard error": primary.error,
+        "over that of all data": primary.over_sampling,
         "smallest effect seen": least,
-        "with one more covariate": float(np.mean(after / before)),
-        "with strong covariates": float(
-            np.mean(strong.null_errors[k] / private.null_errors[k])
-        ),
         RATIO: least / LARGE,
     }
-
-
-def predict_contrasts_ratio(
-    noise: Noise, n_people: int, design: Design, outcomes: Outcomes, clip: float
-) -> float:
-    """Predict :data:`RATIO` alone, in a fifth of the time of all predictions.
-
-    Parameters
-    ----------
-    noise, n_people, design, outcomes, clip
-        As in :func:`predict_contrasts`.
-    """
-    tau, effects, centers = _released(noise, design, clip)
-    private = contrasts.predicted_contrasts(
-        effects, outcomes, clip, tau, n_people, centers
-    )
-    *_, least = _smallest_effect(private, effects)
-    return least / LARGE
-
-
-def _released(
-    noise: Noise, design: Design, clip: float
-) -> tuple[float, tuple[Effect, ...], site_centers.Centers | None]:
-    """Noise of the moments, the effects in them, and means of sites if released."""
-    tau = noise("linear_moments", clip**0.5 * contrasts.REACH, "contrast")
-    if not design.is_released:
-        return tau, design.effects, None
-    centers = site_centers.predicted_centers(
-        design.effects, noise("site_sums", 1.0, "means")
-    )
-    design = design.with_centers(centers.values, centers.sizes.tolist())
-    return tau, design.effects, centers
-
-
-def _smallest_effect(
-    private: contrast_effects.Contrasts, effects: Sequence[Effect]
-) -> tuple[int, float, float]:
-    """Index of the effect with most weight, its error, and the smallest one seen."""
-    weights = np.array([0.0 if e.is_constant else e.weight for e in effects])
-    k = int(np.argmax(weights))
-    error = float(np.mean(private.errors[k] / private.within_group_sd))
-    n_tests = int(np.sum(weights > 0)) * private.effects.shape[1]
-    least = contrast_effects.minimum_detectable_effect(error, n_tests, LEVEL, POWER)
-    return k, error, least

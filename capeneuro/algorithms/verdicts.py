@@ -221,10 +221,8 @@ def of_coefficients(model: LinearModel, names: Sequence[str]) -> Verdicts:
     return Verdicts((TOGETHER, *names), values, levels, labels, measure, noun=noun)
 
 
-def of_contrasts(
-    contrasts: Contrasts, is_tested: Sequence[bool], names: Sequence[Sequence[str]]
-) -> Verdicts:
-    """Verdicts of effects: each over its error, beside the largest of all [Bonferroni].
+def of_contrasts(contrasts: Contrasts, names: Sequence[Sequence[str]]) -> Verdicts:
+    """Verdicts of primary effects: p values corrected for all of these [Holm 1979].
 
     Row: effect-told
 
@@ -232,22 +230,21 @@ def of_contrasts(
     ----------
     contrasts
         Of the study.
-    is_tested
-        Which covariates get verdicts: constants do not, (p,).
     names
-        Of each of their effects, p lists of d.
+        Of each effect of each covariate, p lists of d.
     """
-    tested = np.flatnonzero(is_tested)
-    z = contrasts.strengths[tested]
-    level = -float(scipy.special.stdtrit(contrasts.degrees, LEVEL / 2 / z.size))
-    is_estimable = np.repeat(contrasts.is_estimable[tested], z.shape[1])
-    labels = np.select([~is_estimable, z.ravel() > level], [UNTOLD, ABOVE], NOT_ABOVE)
+    tested = np.flatnonzero(contrasts.is_primary)
+    p = contrasts.corrected[tested].ravel()
+    labels = np.select([np.isnan(p), p < LEVEL], [UNTOLD, ABOVE], NOT_ABOVE)
     effect_names = tuple(name for k in tested for name in names[k])
     measure = "size of an effect over its error, of noise and sampling"
-    levels, labels = np.full(z.size, level), tuple(labels.tolist())
+    z = np.where(np.isnan(p), np.nan, contrasts.strengths[tested].ravel())
+    # The largest has the highest level, that of all effects.
+    n_left = np.maximum(np.sum(~np.isnan(p)) - np.argsort(np.argsort(-z)), 1)
+    levels = -scipy.special.stdtrit(contrasts.degrees, LEVEL / 2 / n_left)
+    labels = tuple(labels.tolist())
     effects = contrasts.effects[..., None], contrasts.intervals
     intervals = np.concatenate(effects, axis=-1)[tested].reshape(-1, 3)
-    z = z.ravel()
     return Verdicts(effect_names, z, levels, labels, measure, intervals, "effects")
 
 

@@ -15,15 +15,17 @@ from pydantic import (
 from capeneuro.config.errors import ConfigError as ConfigError
 from capeneuro.config.rows import ALGORITHM, ROW_MEANING, ROW_USES, RowStudy
 from capeneuro.config.sections import (
-    Bound,
     Groups,
     Positive,
     Section,
     are_words,
     fail,
 )
-from capeneuro.config.study import CENTER_SHARE, MEANS_SHARE, ReleaseStep
+from capeneuro.config.study import ReleaseStep
 
+# Shares of mu^2: where outcomes lie in bounds, the pilot, noised means of sites in it,
+# and the draft in what is left.
+RANGE_SHARE, PILOT_SHARE, MEANS_SHARE, DRAFT_SHARE = 0.03, 0.1, 0.1, 0.27
 # Deviations from its mean beyond which a number like -9999 is a missing value.
 FAR = 5.0
 # Deviations up to which a number counts, so that knots lie within.
@@ -119,35 +121,53 @@ class ContrastOptions(Section):
     public `mean` and `deviation` of a number, whose effects are per deviation, or that
     outcomes follow in a curve with public `knots`."""
     interactions: Annotated[list[list[str]], Field(default_factory=list)]
-    """Pairs of covariates whose product is one, too; with a table of `means` they need
-    `sites: constants`."""
+    """Pairs of covariates whose product is one, too; not with a table of `means`."""
     primary: str | None = None
-    """The covariate that the study is about: it gets most of the weight, and its
-    effects the least noise. Null: all alike; three then have half as much again."""
-    sites: Literal["centered", "constants"] = "centered"
-    """`centered`: covariates are centered at the means of each site (`means`), so that
-    what sites differ by is in no effect. `constants`: a constant for each site, shrunk
-    to what all share as noise needs; errors are then 1.3 to 2.1 times as large (10
-    sites, epsilon 2), and more where sites differ by much."""
+    """The covariate that the study is about: its effects have verdicts, and nearly all
+    of the budget. Null: all alike; verdicts are then corrected for all of them, and
+    three covariates have half as much noise again."""
     means: Path | None = None
-    """Means of covariates at each site, at which `centered` ones are centered. Null:
-    they are released first, with noise, within the promise, for a twentieth of the
-    budget; numbers then need their public `mean`. Or a public table (.tsv) with a row
-    for each `site`: the number of people in each group, in columns like `diagnosis=1`,
-    and means of numbers, in columns like `age` and, once they are clipped,
-    `age clipped`; `capeneuro site-means` makes a site's row. Counts must be exact, and
-    leave each site without noise, outside the promise, for somewhat smaller errors."""
+    """Means of covariates at each site, with which people there are compared. Null:
+    they are released first, with noise, within the promise, for a tenth of the budget.
+    Or a public table (.tsv) with a row for each `site`: the number of people in each
+    group, in columns like `diagnosis=1`, and means of numbers, shortened at 2.5 public
+    deviations, in columns like `age`; `capeneuro site-means` makes a site's row. They
+    must be exact, and leave each site without noise, outside the promise: with few
+    people a site they tell what noised means cannot."""
     covariance: Path | None = None
     """Public table (.tsv) of how outcomes vary together within groups, with a row for
     each outcome: `feature`, its `mean`, and a column for each outcome. Noise is then
-    shaped like it. Null: outcomes are taken to fill a third of their bounds."""
-    clip: Bound = 0.5
-    """Largest squared norm of a person's outcomes, over its public mean; a public
-    constant. Half is half the noise; half of the people, of many outcomes all, are then
-    clipped, and count .6 to .8 on average."""
-    center: bool | None = None
-    """Release a rough mean of outcomes first, for a twentieth of the budget, so that
-    clips count from there. Null: unless `covariance` says their means."""
+    shaped like it. Null: a release more tells where outcomes lie in their bounds."""
+    releases: Literal[1, 2] = 2
+    """How often effects are released. 2: a draft, and what it leaves, so that strong
+    effects are not shortened. 1 saves an exchange; where effects are strong their
+    intervals are then too narrow."""
+    largest_error: Positive | None = None
+    """Stop after the pilot, before effects are released, if it foretells a larger
+    standard error of the primary effect, in deviations of outcomes; what was not spent
+    stays. Null: go on."""
+
+
+def shares_of(
+    *, has_means: bool, has_scale: bool, releases: Literal[1, 2]
+) -> dict[str, float]:
+    """Share of mu^2 of each stage, in their order.
+
+    Parameters
+    ----------
+    has_means
+        Whether exact means of sites are public.
+    has_scale
+        Whether means and variances of outcomes are public, and not their bounds alone.
+    releases
+        How often effects are released.
+    """
+    shares = {} if has_scale else {"range": RANGE_SHARE}
+    shares["pilot"] = PILOT_SHARE + (not has_means) * MEANS_SHARE
+    left = 1 - sum(shares.values())
+    if releases == 1:
+        return {**shares, "contrast": left}
+    return {**shares, "draft": DRAFT_SHARE * left, "contrast": (1 - DRAFT_SHARE) * left}
 
 
 class ContrastConfig(RowStudy):
@@ -157,8 +177,8 @@ class ContrastConfig(RowStudy):
     uses: ClassVar = {
         **ROW_USES,
         "contrast": ROW_MEANING,
-        "contrast.clip": ALGORITHM,
-        "contrast.center": ALGORITHM,
+        "contrast.releases": ALGORITHM,
+        "contrast.largest_error": "report",
     }
     release_steps: ClassVar = {
         "contrast": ReleaseStep(
@@ -176,7 +196,7 @@ class ContrastConfig(RowStudy):
         if self.rows.covariates:
             fail("rows.covariates: outcomes have none; see contrast.covariates")
         if self.rows.shorten:
-            fail("rows.shorten: outcomes are clipped by contrast.clip; set it to false")
+            fail("rows.shorten: a contrast shortens outcomes itself; set it to false")
         for i, pair in enumerate(contrast.interactions):
             is_pair = len(set(pair)) == len(pair) == 2 and set(pair) <= {
                 *contrast.covariates
@@ -188,47 +208,30 @@ class ContrastConfig(RowStudy):
                     "contrast.interactions: must be pairs of two covariates, each "
                     f"once, got {pair}"
                 )
-        if contrast.interactions and self.exact_public:
-            fail(
-                "contrast.sites: must be constants with interactions, or "
-                "contrast.means null: a product of covariates is not centered where "
-                "sites correlate them differently"
-            )
         curves = [name for name, c in contrast.covariates.items() if c.knots]
-        if curves and self.exact_public:
-            fail(
-                f"contrast.sites: must be constants with knots of {curves[0]}, or "
-                "contrast.means null: a table of means has none of a curve"
-            )
+        if contrast.means is not None and (contrast.interactions or curves):
+            what = "interactions" if contrast.interactions else f"knots of {curves[0]}"
+            fail(f"contrast.means: must be null with {what}, whose means it has not")
         if contrast.primary is not None and contrast.primary not in contrast.covariates:
             names = ", ".join(contrast.covariates)
             fail(f"contrast.primary: must be one of {names}, got {contrast.primary!r}")
         for name, covariate in contrast.covariates.items():
-            is_public = covariate.groups or self.exact_public
-            if not is_public and covariate.mean is None:
-                fail(
-                    f"contrast.covariates: {name}: a number needs its public mean, "
-                    "unless contrast.means is a table of those of sites"
-                )
+            if not covariate.groups and covariate.mean is None:
+                fail(f"contrast.covariates: {name}: a number needs its public mean")
         return self
 
     @property
     def exact_public(self) -> tuple[str, ...]:
         """Exact numbers of each site's people in its table of means, in words."""
         contrast = self.contrast
-        if contrast.sites != "centered" or contrast.means is None:
+        if contrast.means is None:
             return ()
         return tuple(
-            f"mean of {name}, as it is and clipped"
+            f"mean of {name}"
             if covariate.groups is None
             else f"number of its people in each group of {name}"
             for name, covariate in contrast.covariates.items()
         )
-
-    @property
-    def releases_means(self) -> bool:
-        """Whether means of covariates at each site are released, with noise, first."""
-        return self.contrast.sites == "centered" and self.contrast.means is None
 
     @property
     def beside(self) -> dict[str, tuple[float, ...] | None]:
@@ -261,31 +264,32 @@ class ContrastConfig(RowStudy):
         return True
 
     @property
-    def centers(self) -> bool:
-        """Whether a rough mean is released first."""
+    def shares(self) -> dict[str, float]:
+        """Share of mu^2 of each stage."""
         contrast = self.contrast
-        return (
-            contrast.covariance is None if contrast.center is None else contrast.center
+        return shares_of(
+            has_means=contrast.means is not None,
+            has_scale=contrast.covariance is not None,
+            releases=contrast.releases,
         )
 
     @property
     def n_releases(self) -> dict[str, int]:
         """Releases that each stage pays for."""
-        center = {"center": 1} if self.centers else {}
-        means = {"means": 1} if self.releases_means else {}
-        return {**center, **means, "contrast": 1}
-
-    @property
-    def shares(self) -> dict[str, float]:
-        """Share of mu^2 of each stage."""
-        center = CENTER_SHARE if self.centers else 0.0
-        means = MEANS_SHARE if self.releases_means else 0.0
-        return {"center": center, "means": means, "contrast": 1 - center - means}
+        return dict.fromkeys(self.shares, 1)
 
     @property
     def queries(self) -> dict[str, str]:
         """Queries to a site in each stage, in words."""
-        stages = {"center": "a rough mean of outcomes"} if self.centers else {}
-        if self.releases_means:
-            stages["means"] = "means of covariates at each site"
-        return {**stages, "contrast": "the moments of covariates with outcomes"}
+        means = (
+            "means of covariates and outcomes"
+            if self.contrast.means is None
+            else ("means of outcomes")
+        )
+        words = {
+            "range": "where outcomes lie within their bounds",
+            "pilot": f"{means} at each site, and how far people are from these",
+            "draft": "moments of covariates with outcomes, a first time",
+            "contrast": "moments of covariates with outcomes",
+        }
+        return {stage: words[stage] for stage in self.shares}

@@ -36,9 +36,6 @@ from capeneuro.privacy import accounting
 
 # Share of mu^2 that the moment leaves to the center: D numbers against D^2 / 2.
 CENTER_SHARE = 0.05
-# The same of the noised means of sites' covariates in a study of contrasts: in
-# simulations errors were alike from .04 to .1, with 4 and 10 sites.
-MEANS_SHARE = 0.05
 # What the keys of every study change [StudyConfig.uses].
 USES = {
     "study": "report identity",

@@ -11,8 +11,6 @@ from capeneuro.data.tables import check_columns, open_table, open_texts
 
 # In the name of a column that counts a group.
 IS = "="
-# At the end of the name of a column that has the mean of a clipped number.
-CLIPPED = " clipped"
 # Of a public number; larger ones are mistakes, and would overflow.
 LARGEST = 1e12
 # Of a correlation between outcomes; a table of covariances has no smaller eigenvalue.
@@ -58,8 +56,6 @@ def _number(path: Path, row: Mapping[str, Any], column: str) -> float:
         value = np.nan
     is_odd = is_count and (value < 0 or value != np.floor(value))
     largest, kind = LARGEST, "a whole number, 0 or more" if is_count else "a number"
-    if column.endswith(CLIPPED):
-        largest, kind = 1.0, "a number from -1 to 1"
     if not abs(value) <= largest or is_odd:
         got = row[column] or "an empty cell"
         raise ConfigError(

@@ -3,8 +3,6 @@
 from functools import singledispatch
 from typing import Any
 
-import numpy as np
-
 from capeneuro.algorithms import component_verdicts
 from capeneuro.algorithms import verdicts as judged
 from capeneuro.algorithms.cca import CanonicalDirections
@@ -77,4 +75,4 @@ def _(result: LinearModel) -> Verdicts:
 def _(result: Contrasts) -> Verdicts:
     outcomes = [f"outcome {i + 1}" for i in range(result.effects.shape[1])]
     names = [[f"{name}, {outcome}" for outcome in outcomes] for name in result.names]
-    return judged.of_contrasts(result, ~np.asarray(result.is_constant), names)
+    return judged.of_contrasts(result, names)

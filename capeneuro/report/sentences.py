@@ -8,6 +8,11 @@ import numpy as np
 from capeneuro.algorithms import model_order, shrinkage, verdict, verdicts
 from capeneuro.algorithms.cca import CanonicalDirections
 from capeneuro.algorithms.contrast_effects import Contrasts
+from capeneuro.algorithms.contrast_fit import (
+    COLLINEAR_WITH_OTHERS,
+    CONSTANT,
+    NOISY_MEANS,
+)
 from capeneuro.algorithms.ica import Unmixing, inseparable
 from capeneuro.algorithms.network import Network
 from capeneuro.algorithms.patterns import Patterns
@@ -15,7 +20,7 @@ from capeneuro.algorithms.pca import Subspace
 from capeneuro.algorithms.regression import LinearModel
 from capeneuro.algorithms.stand_ins import Trial
 from capeneuro.algorithms.tensors import TensorComponents
-from capeneuro.algorithms.verdict import Verdicts
+from capeneuro.algorithms.verdict import LEVEL, Verdicts
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.study import StudyConfig
 from capeneuro.config.tensors import TensorConfig
@@ -24,8 +29,6 @@ from capeneuro.linalg import TINY
 # Mean weight of people below which clipping is mentioned, and below which statements on
 # weighted people do not hold for unweighted ones (docs/results-regression.md).
 SLIGHTLY, ALIKE = 0.97, 0.995
-# Mean weight below which many people are clipped: of many outcomes all have like sizes.
-SOME = 0.9
 # Share of a norm bound below which the usual norm is mentioned.
 HALF = 0.5
 # Rules of private data that a study set aside.
@@ -562,18 +565,8 @@ def pattern_lines(patterns: Patterns) -> list[str]:
     return lines
 
 
-def _clipped_people(result: Contrasts) -> str:
-    """Describe the clipped people: a few, or at a low mean weight many of them.
-
-    Row: clip-weight
-    """
-    if result.clip_weight >= SOME:
-        return "people with unusual outcomes are clipped"
-    return "many or all people's outcomes are clipped: noise falls with the clip"
-
-
 def _as_counted(
-    result: CanonicalDirections | Contrasts | LinearModel | Patterns,
+    result: CanonicalDirections | LinearModel | Patterns,
 ) -> str:
     """How much people count, with its interval: noise alone may leave it below 1.
 
@@ -635,44 +628,49 @@ def model_lines(model: LinearModel) -> list[str]:
 
 
 def contrast_lines(result: Contrasts) -> list[str]:
-    """Significance of each contrast, and warnings, one line each.
+    """Precision of each effect, and warnings, one line each.
 
     Row: effect, effect-told
     """
     lines = []
     for k in np.flatnonzero(~result.is_constant):
+        name = result.names[k]
         if not result.is_estimable[k]:
-            name, alike = result.names[k], str(result.confounded_with[k])
-            line = f"not estimable: {name}; it varies by too little above noise"
-            if alike:
-                names = " and ".join(sorted({str(name), *alike.split(" and ")}))
-                line = f"not estimable: {names}; they differ by too little above noise"
-            lines += [line] * (line not in lines)
+            why = str(result.why_not[k])
+            lines.append(f"{name}: cannot be told, since {why}; {REMEDIES[why]}")
             continue
-        of_people = np.sqrt(result.errors[k] ** 2 - result.noise_errors[k] ** 2)
-        times = float(np.median(result.null_errors[k] / np.maximum(of_people, TINY)))
-        errors = f"; standard errors are {times:.2f} times those of sampling alone"
-        p, is_joint = result.joint_p_values[k], result.effects.shape[1] > 1
-        lines.append(
-            f"{result.names[k]}: "
-            + f"p = {p:.2g}{' of all outcomes together' * is_joint}"
-            + errors * bool(of_people.any())
+        of_people = np.sqrt(
+            np.maximum(result.errors[k] ** 2 - result.noise_errors[k] ** 2, 0)
         )
+        text = f"{name}: "
+        if result.is_primary[k]:
+            n = int(np.sum(result.corrected[k] < LEVEL))
+            text += f"{n} of {len(result.effects[k])} outcomes differ, "
+            text += "corrected for all of them; "
+        times = float(np.median(result.errors[k] / np.maximum(of_people, TINY)))
+        if result.noise_deviation:
+            text += f"standard errors are {times:.2f} times those of sampling alone"
+        if not text.endswith(": "):
+            lines.append(text.removesuffix("; "))
     if not result.has_sizes:
         which = "some effects" if result.has_size.any() else "effects"
         lines.append(
             "how far people differ in outcomes is not told well enough above noise, "
-            f"so {which} have no size over that; a public covariance of outcomes, or "
-            "more people, tells it"
+            f"so {which} have no size over that; more people tell it"
         )
-    if result.clip_weight < ALIKE:
+    if result.clip_weight < SLIGHTLY:
         lines.append(
-            f"{_as_counted(result)}, because {_clipped_people(result)}; "
-            "effects and intervals are corrected for that, on the assumption of normal "
-            "outcomes with one covariance in all groups"
-            + ", but not for correlated outcomes, whose covariance is not public: "
-            "effects that all of them share are understated, and their 95% intervals "
-            "covered the truth in 80 to 90% of simulations"
-            * (not result.outcome_covariance_public)
+            f"people with unusual outcomes are shortened (mean weight "
+            f"{result.clip_weight:.2f}); if a few people carry an effect, it may be "
+            "larger than its interval says"
         )
     return lines
+
+
+# What would tell an effect that cannot be told, by why it cannot.
+REMEDIES = {
+    COLLINEAR_WITH_OTHERS: "leave out one of them, or ask more people",
+    NOISY_MEANS: "more people at each site, or a public table of contrast.means, would "
+    "tell it",
+    CONSTANT: "more people who differ in it within their site would tell it",
+}

@@ -106,7 +106,7 @@ def answer(folder: Path, question: str) -> Reply:
 
 def arrays_to_keep(moments: ReleasedMoments, outcomes: list[str]) -> dict[str, Any]:
     """Arrays that questions are answered from, to be written with the results."""
-    arrays = {f"{PREFIX}{name}": value for name, value in moments.arrays().items()}
+    arrays = {f"{PREFIX}{name}": array for name, array in moments.arrays().items()}
     return arrays | {OUTCOMES: np.array(outcomes)}
 
 
@@ -115,16 +115,14 @@ def read(folder: Path) -> tuple[ReleasedMoments, list[str], np.ndarray | None]:
     path = folder / FILE
     arrays = files.read_arrays(path)
     kept = {
-        name.removeprefix(PREFIX): value
-        for name, value in arrays.items()
-        if name.startswith(PREFIX)
+        n.removeprefix(PREFIX): a for n, a in arrays.items() if n.startswith(PREFIX)
     }
     try:
         moments = ReleasedMoments.of(kept)
-    except KeyError as missing:
+    except KeyError as error:
         raise ConfigError(
-            f"{path}: was written by an earlier version and lacks {missing}; remove "
-            "it and run `contrast` again: the same request costs nothing"
+            f"{path}: was written by an earlier version and lacks {error.args[0]}; "
+            "remove it and run `contrast` again: the same request costs nothing"
         ) from None
     names_of_outcomes = [str(n) for n in arrays[OUTCOMES]]
     return moments, names_of_outcomes, arrays.get(ask_charts.DESIGN)

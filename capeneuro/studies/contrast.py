@@ -7,17 +7,13 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from capeneuro.algorithms import contrast_effects, contrasts
+from capeneuro.algorithms import charts, contrast_effects, contrasts
 from capeneuro.algorithms.contrast_effects import Contrasts
+from capeneuro.algorithms.contrasts import Foretold, ReleasedMoments
 from capeneuro.algorithms.designs import Design, Effect
-from capeneuro.algorithms.forecast_rows import (
-    FILL,
-    POWER,
-    predict_contrasts,
-    predict_contrasts_ratio,
-)
+from capeneuro.algorithms.forecast_rows import FILL, POWER, RATIO, predict_contrasts
 from capeneuro.algorithms.outcomes import Outcomes
-from capeneuro.algorithms.verdict import ABOVE, LEVEL, Verdicts
+from capeneuro.algorithms.verdict import ABOVE, LEVEL, UNTOLD, Verdicts
 from capeneuro.algorithms.verdicts import of_contrasts
 from capeneuro.config.contrast import ContrastConfig
 from capeneuro.config.errors import ConfigError
@@ -25,6 +21,7 @@ from capeneuro.config.site import SiteConfig
 from capeneuro.data import contrasts as tables_of
 from capeneuro.data import files, measures
 from capeneuro.data.rows import Person
+from capeneuro.federation.ledger import BudgetExceeded
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.transport import Federation
 from capeneuro.report.figures import Figure
@@ -50,8 +47,8 @@ from capeneuro.studies.sites import Sites
 
 # Most outcomes of a study, the voxels of a brain, if their covariance is diagonal.
 MOST_OUTCOMES = 100_000
-# Row of `plan` for people who differ by a third of what bounds make likely.
-LESS_VARIED = "a third as varied"
+# Row of `plan` for people of whom some are far from the others.
+HEAVY_TAILED = "heavy-tailed people"
 # Effects that the first paragraph of a report names.
 CLEAREST = 3
 SIZES = "group_desc-contrast_sizes"
@@ -61,7 +58,7 @@ MEANS = "group_desc-contrast_means.tsv"
 TABLE_HEADER = (
     "covariate outcome effect standard_error low high standard_error_of_noise "
 )
-TABLE_HEADER += "size size_low size_high p q verdict"
+TABLE_HEADER += "size size_low size_high p p_corrected verdict"
 
 
 @final
@@ -75,17 +72,15 @@ class ContrastKind(RowStudyKind):
     template: ClassVar = "contrast.html.jinja"
     truth_files: ClassVar = ("effects.tsv",)
     caveat: ClassVar = (
-        "Of the primary effect, or of each where all are alike; `of other covariates`, "
-        "the largest of their\nerrors over that of all data. Errors and effects are "
-        "over the outcome's\ndeviation: 0.2 is small, 0.5 middling, 0.8 large. The "
-        f"smallest effect is seen in {POWER:.0%} of studies, after\ncorrection for all "
-        "outcomes and covariates. Fewer outcomes (their means over domains), a primary"
-        "\neffect and a public covariance of outcomes lower it most. Any linear "
-        "question to these columns\ncan be asked afterwards, at no cost: "
-        "capeneuro ask. A covariate that is carried for it alone makes\n"
-        "errors `with one more covariate` times as large. Where each covariate moves "
-        "all outcomes by half a\ndeviation, as age does grey matter, errors are `with "
-        "strong covariates` times as large"
+        "Of the primary effect, over the outcome's deviation: 0.2 is small, 0.5 "
+        "middling, 0.8 large. The\nsmallest effect is seen in "
+        f"{POWER:.0%} of studies, after correction for all outcomes. The first rows\n"
+        "are for people who vary normally, the last for people of whom some are far "
+        "from the others; the\npilot, of at most a quarter of the budget, tells which "
+        "it is before the rest is spent\n(contrast.largest_error stops there). Fewer "
+        "outcomes (their means over domains), a primary effect\nand a public "
+        "covariance of outcomes lower it most. Any linear question to these columns "
+        "can be\nasked afterwards, at no cost: capeneuro ask"
     )
     fewer_features: ClassVar = (10, 1)
     feature_noun: ClassVar = "outcomes"
@@ -97,8 +92,8 @@ class ContrastKind(RowStudyKind):
         "low": "for noise and sampling",
         "size": "effect over the outcome's deviation",
         "p": "chance of an effect so large if there were none, uncorrected",
-        "q": "share of false ones that one would have up to there",
-        "verdict": "corrected for all outcomes and covariates together",
+        "p_corrected": "of primary effects, for all of these",
+        "verdict": "of primary effects, corrected for all of these",
     }
 
     # --- public numbers ---------------------------------------------------------------
@@ -117,7 +112,6 @@ class ContrastKind(RowStudyKind):
             means,
             tuple((a, b) for a, b in options.interactions),
             options.primary,
-            is_released=study.releases_means,
         )
 
     @property
@@ -154,13 +148,12 @@ class ContrastKind(RowStudyKind):
     def check_features(self) -> None:
         """Refuse a covariate that is confounded with sites, whatever the data."""
         _ = self.outcomes  # opens their table, which is refused if it does not fit
-        for effect in self.effects:
-            if effect.product <= 0:
-                raise ConfigError(
-                    f"study {self.study.study}: contrast.covariates: {effect.name} "
-                    "cannot be told from sites, of which none has both groups; add a "
-                    "site that has, or leave it out"
-                )
+        if names := self.design.constant_at_sites:
+            raise ConfigError(
+                f"study {self.study.study}: contrast.covariates: {names[0]} cannot be "
+                "told from sites, of which none has both groups; add a site that has, "
+                "or leave it out"
+            )
 
     def check_people(self, site: SiteConfig, people: Mapping[str, Person]) -> None:
         """Refuse people of a site that contradict the study's public means."""
@@ -173,7 +166,7 @@ class ContrastKind(RowStudyKind):
     # --- at one site -----------------------------------------------------------------
 
     def encoder(self, site_index: int, n_sites: int) -> Encoder:
-        """Make the encoder of instruments, covariates and outcomes.
+        """Make the encoder of covariates, sites and outcomes.
 
         See :func:`.contrasts.stack`; outcomes are given scaled to their bounds, (d, N),
         covariates in their own unit, (n, N).
@@ -181,9 +174,9 @@ class ContrastKind(RowStudyKind):
         design, outcomes, shape = self.design, self.outcomes, self.shape
 
         def encode(x: np.ndarray, beside: np.ndarray) -> np.ndarray:
-            instruments, covariates = design.code(beside, site_index)
+            coded = design.code(beside)
             y = shape.middle[:, None] + shape.spread[:, None] * x
-            return contrasts.stack(instruments, covariates, y, design.effects, outcomes)
+            return contrasts.stack(coded, site_index, n_sites, y, outcomes)
 
         return encode
 
@@ -195,28 +188,24 @@ class ContrastKind(RowStudyKind):
         return float(np.linalg.norm(z[-len(self.shape.names) :]))
 
     def clip_weight(self, z: np.ndarray) -> float:
-        """Weight of a person after clipping."""
-        clip = self.study.contrast.clip**0.5
-        return min(1.0, clip / max(self.row_size(z), 1e-300))
+        """Return 1: who counts less is for the release to tell."""
+        return 1.0
 
     def size_page(self) -> SizePage:
         """Describe the sizes of rows for the site's private page."""
-        text = "Norms of each person's outcomes, over the root of their public mean "
-        text += "square"
-        if self.study.centers:
-            text += ", before the released rough mean is subtracted"
-        text += (
-            ". Above the clip a person counts less, by the share below, whatever the "
-            "person's group. At the default clip half of the people, with many "
-            "outcomes all, are above it: noise falls with the clip, and effects are "
-            "corrected for it."
+        text = (
+            "Norms of each person's outcomes about their public center, over the root "
+            "of their public mean square. The study releases a histogram of these, "
+            "with noise, and chooses its clip by it: who is far from the others counts "
+            "less."
         )
         return SizePage(
             text,
             quantity="norm of a person's outcomes over the usual one",
             unit="norm",
-            limit=float(self.study.contrast.clip**0.5),
-            limit_name="clip",
+            limit=1.0,
+            limit_name="usual",
+            is_clipped=False,
         )
 
     def describe_people(
@@ -227,8 +216,8 @@ class ContrastKind(RowStudyKind):
         if not self._has_curves:
             return size
         y = self.shape.middle[:, None] + self.shape.spread[:, None] * x
-        _, covariates = self.design.code(beside, site_index)
-        return np.concatenate([size, self._curves.deviations_of(covariates, y)])
+        z = charts.deviations_of(self._moments, self.design.code(beside), site_index, y)
+        return np.concatenate([size, z])
 
     def people_columns(self) -> list[str]:
         """Names of the columns of sizes, and of deviations from a chart's curve."""
@@ -236,10 +225,10 @@ class ContrastKind(RowStudyKind):
         return ["size_of_outcomes", *z]
 
     @cached_property
-    def _curves(self) -> Contrasts:
-        """Released curves, with the constant of each site."""
+    def _moments(self) -> ReleasedMoments:
+        """What the study released."""
         moments, *_ = ask_contrasts.read(self.study.results)
-        return moments.contrasts(joins_sites=False)
+        return moments
 
     @property
     def _has_curves(self) -> bool:
@@ -259,23 +248,29 @@ class ContrastKind(RowStudyKind):
     ) -> tuple[Contrasts, dict[str, Any]]:
         """Regress outcomes on covariates; keep the moments for later questions."""
         stages = dict(zip(self.study.n_releases, mechanisms, strict=True))
-        design, outcomes, clip = self.design, self.outcomes, self.study.contrast.clip
-        center = None
-        if self.study.centers:
-            center = contrasts.rough_center(
-                federation, stages["center"], design.effects, outcomes, clip
-            )
-        moments = contrasts.centered_moments(
-            federation,
-            stages["contrast"],
-            stages.get("means"),
-            design,
-            outcomes,
-            clip,
-            center,
+        moments = contrasts.released(
+            federation, stages, self.design, self.outcomes, self._decide
         )
         arrays = ask_contrasts.arrays_to_keep(moments, self.shape.names)
-        return moments.contrasts(), arrays | ask_charts.design_to_keep(design)
+        return moments.contrasts(), arrays | ask_charts.design_to_keep(self.design)
+
+    def _decide(self, foretold: Foretold) -> None:
+        """Print what the pilot foretells, and stop if that is too little."""
+        if foretold.over_sampling <= 1:  # without noise
+            return
+        smallest = foretold.smallest(LEVEL, POWER)
+        print(
+            f"the pilot foretells a standard error of {foretold.error:.2g} deviations "
+            f"of an outcome (smallest effect seen {smallest:.2g}), "
+            f"{foretold.over_sampling:.2g} times that of all data"
+        )
+        most = self.study.contrast.largest_error
+        if most is not None and foretold.error > most:
+            raise BudgetExceeded(
+                f"study {self.study.study}: contrast.largest_error: stopped after the "
+                f"pilot, which foretells {foretold.error:.2g}, more than {most:g}; "
+                "what was not spent stays; a larger value goes on from here"
+            )
 
     def summary(self, result: Contrasts) -> list[str]:
         """Summarize the result in words, a line each."""
@@ -299,7 +294,9 @@ class ContrastKind(RowStudyKind):
             f"{n} of {len(labels)} effects are distinguishable from {noise} "
             f"(family-wise error at most {LEVEL:.0%})"
         )
-        if not n:
+        if labels and labels.count(UNTOLD) == len(labels):
+            verdict = "they cannot be told from these releases"
+        elif not n:
             verdict = f"they are consistent with {noise}: not a finding"
         return (
             f"the first figure shows the effects of {self.study.contrast.primary}, the "
@@ -311,7 +308,7 @@ class ContrastKind(RowStudyKind):
 
         Without their sizes: of the largest of many estimates that is too large.
         """
-        tested = [k for k, effect in enumerate(self.effects) if not effect.is_constant]
+        tested = np.flatnonzero(result.is_primary)
         p_values = np.where(
             verdicts.exceeds_noise, result.p_values[tested].ravel(), np.inf
         )
@@ -339,7 +336,7 @@ class ContrastKind(RowStudyKind):
         labels = dict(zip(verdicts.names, verdicts.labels, strict=True))
         columns = [result.effects, result.errors, *np.moveaxis(result.intervals, -1, 0)]
         columns += [result.noise_errors, *np.moveaxis(result.sizes, -1, 0)]
-        numbers = np.stack([*columns, result.p_values, result.q_values], -1)
+        numbers = np.stack([*columns, result.p_values, result.corrected], -1)
         rows = []
         for effect, of_outcomes in zip(self.effects, numbers, strict=True):
             for outcome, values in zip(self.shape.names, of_outcomes, strict=True):
@@ -400,7 +397,7 @@ class ContrastKind(RowStudyKind):
     def _has_means(self) -> bool:
         """Whether outcomes have one mean, and a public one to shrink it to."""
         options = self.study.contrast
-        return options.sites == "centered" and options.covariance is not None
+        return options.covariance is not None
 
     def verdicts(
         self, result: Contrasts, releases: Sequence[Mapping[str, Any]]
@@ -408,7 +405,6 @@ class ContrastKind(RowStudyKind):
         """Judge which effects exceed those of noise and sampling alone."""
         return of_contrasts(
             result,
-            [not effect.is_constant for effect in self.effects],
             [[_title(e, name) for name in self.shape.names] for e in self.effects],
         )
 
@@ -426,17 +422,16 @@ class ContrastKind(RowStudyKind):
         from capeneuro.report import plots
 
         shape, effects, networks = self.shape, self.effects, self._networks
-        is_above = verdicts.exceeds_noise.reshape(-1, len(shape.names))
-        findings, folded = [], []
-        tested = [k for k, effect in enumerate(effects) if not effect.is_constant]
-        primary = self.primary or [effects[k].name for k in tested]
-        ordered = sorted(
-            enumerate(tested), key=lambda place: effects[place[1]].name not in primary
+        is_above = np.zeros(result.effects.shape, bool)
+        is_above[result.is_primary] = verdicts.exceeds_noise.reshape(
+            -1, len(shape.names)
         )
-        for i, k in ordered:
+        findings, folded = [], []
+        tested = np.flatnonzero(~result.is_constant)
+        for k in sorted(tested, key=lambda k: not result.is_primary[k]):
             name = effects[k].name
             label_of_axis, sizes, intervals = result.for_figure(k)
-            figures = findings if is_above[i].any() else folded
+            figures = findings if is_above[k].any() else folded
             reference_sizes = {
                 label: reference.values[:, k]
                 / (result.within_group_sd if result.has_sizes else 1.0)
@@ -452,11 +447,11 @@ class ContrastKind(RowStudyKind):
                 reference_sizes,
                 rows="outcome",
             )
-            of_intervals = findings if name in primary else figures
+            of_intervals = findings if result.is_primary[k] else figures
             of_intervals.append(Figure(f"{name}: effects with 95% intervals", draw))
             unit = "effect over deviation" if result.has_sizes else "effect"
             figures += self.scalp(sizes, f"{label_of_axis}, by channel", unit)
-            if shape.mask is not None and is_above[i].any():
+            if shape.mask is not None and is_above[k].any():
                 title = f"{name}: effects above the noise"
                 path = self.study.results / f"{ABOVE_NOISE}.nii.gz"
                 brain = self.study.results / MASK
@@ -468,20 +463,20 @@ class ContrastKind(RowStudyKind):
                     plots.between_networks,
                     networks,
                     self._between_networks(sizes),
-                    self._between_networks(is_above[i]) > 0,
+                    self._between_networks(is_above[k]) > 0,
                     unit,
                     shape.courses.families,
                     f"{name}; a dot: above noise",
                 )
                 title = f"{name}: connectivity within and between networks"
                 figures.append(Figure(title, draw))
-                if is_above[i].any():
+                if is_above[k].any():
                     draw = partial(
                         plots.connectogram,
                         networks,
                         shape.courses.families,
                         self._between_networks(sizes),
-                        self._between_networks(is_above[i]) > 0,
+                        self._between_networks(is_above[k]) > 0,
                         f"{name}: pairs above noise",
                     )
                     figures.append(Figure(f"{name}: pairs of networks", draw))
@@ -492,7 +487,7 @@ class ContrastKind(RowStudyKind):
         from capeneuro.report import plots
 
         figures, networks = [], self._networks
-        if networks and self.study.contrast.sites == "centered":
+        if networks:
             means, label = self._drawn_means(result)
             draw = partial(
                 plots.between_networks,
@@ -541,13 +536,14 @@ class ContrastKind(RowStudyKind):
     ) -> list[Score]:
         """Error of effects against the reference's, and coverage of their intervals."""
         truth, name = reference.values.T, AGAINST[prefix]
-        tested = [k for k in range(len(truth)) if not self.effects[k].is_constant]
+        tested = np.flatnonzero(result.is_primary[: len(truth)])
         errors = result.effects[tested] - truth[tested]
         error = float(np.sqrt(np.mean((errors / result.within_group_sd) ** 2)))
         baseline = np.sqrt(np.mean((truth[tested] / result.within_group_sd) ** 2))
-        note = f"root mean square of effects less the {name}'s, over deviations"
+        note = f"root mean square of primary effects less the {name}'s, over deviations"
         scores = [(f"{prefix}_effect_error", error, f"all 0: {baseline:.4f}", note)]
-        is_inside = np.abs(errors) <= result.width * result.errors[tested]
+        low, high = np.moveaxis(result.intervals[tested], -1, 0)
+        is_inside = (low <= truth[tested]) & (truth[tested] <= high)
         note = f"share of 95% intervals that contain the {name}'s effect"
         coverage = float(np.mean(is_inside))
         return [*scores, (f"{prefix}_coverage", coverage, "nominal 0.95", note)]
@@ -560,17 +556,11 @@ class ContrastKind(RowStudyKind):
 
     def predict(self, noise: ReleaseNoise) -> dict[str, float]:
         """Predict errors of the primary effect, or of all alike, by heading."""
-        return self._predicted_at(noise, 1.0)
+        return self._predicted(noise, is_heavy=False)
 
     def predict_ratio(self, noise: ReleaseNoise) -> float:
-        """Predict the noise over the signal alone, in a fifth of the time."""
-        return predict_contrasts_ratio(
-            noise.deviation,
-            noise.n_people,
-            self.design,
-            self._outcomes_of_size(noise.n_features),
-            self.study.contrast.clip,
-        )
+        """Predict the noise over the signal alone."""
+        return self.predict(noise)[RATIO]
 
     def assumption(self, is_open: bool) -> str:
         """Describe the assumed deviations of outcomes; empty: they are public.
@@ -579,43 +569,30 @@ class ContrastKind(RowStudyKind):
         """
         if self.study.contrast.covariance is not None:
             return ""
-        deviations = "a sixth of the width of its bounds"
-        if self.study.rows.norm_bound is not None:
-            deviations = "what rows.norm_bound makes of its bounds"
-        if is_open:
-            low, high = (f(self.outcomes.deviations) for f in (np.min, np.max))
-            span = f"{low:.3g}" if low > 0.99 * high else f"{low:.3g} to {high:.3g}"
-            deviations = f"{span}, {deviations}"
         return (
-            "contrast.covariance is null, so the deviation between people is taken to "
-            f"be, in each outcome, {deviations}. The noise is in proportion to that: "
-            "where people differ by less, effects over their deviation have larger "
-            f"errors than the forecast says, see the row `{LESS_VARIED}`; narrower "
-            "bounds (of a public source) or a public covariance lower the noise"
+            "contrast.covariance is null, so the forecast takes outcomes to be "
+            "uncorrelated, and people to vary normally within their bounds; of the row "
+            f"`{HEAVY_TAILED}` some are far from the others"
         )
 
     def predict_otherwise(self, noise: ReleaseNoise) -> dict[str, dict[str, float]]:
-        """Predict errors if people differ by a third of the assumed deviations."""
-        if self.study.contrast.covariance is not None:
-            return {}
-        return {LESS_VARIED: self._predicted_at(noise, 1 / 3)}
+        """Predict errors if some people are far from the others."""
+        return {HEAVY_TAILED: self._predicted(noise, is_heavy=True)}
 
-    def _predicted_at(self, noise: ReleaseNoise, scale: float) -> dict[str, float]:
-        """Predict errors if people differ by ``scale`` times the public deviations.
-
-        Over their own deviations such people are as the public ones at a clip that is
-        as much further, and so is the noise, which is in proportion to the clip's root.
-        """
-        outcomes = self._outcomes_of_size(noise.n_features)
-        clip = self.study.contrast.clip / scale**2
+    def _predicted(self, noise: ReleaseNoise, is_heavy: bool) -> dict[str, float]:
         return predict_contrasts(
-            noise.deviation, noise.n_people, self.design, outcomes, clip
+            noise.deviation,
+            noise.n_people,
+            self.design,
+            self._outcomes_of_size(noise.n_features),
+            tuple(self.study.shares),
+            is_heavy,
         )
 
     def n_numbers(self, n_features: int) -> int:
-        """Numbers in a release: products of p columns with outcomes, and squares."""
-        p = len(self.design.effects)
-        return p * (p + n_features) + n_features + 2
+        """Numbers in a release: products of q columns with outcomes, and squares."""
+        q = len(self.design.effects)
+        return 2 * q * n_features + q * (q + 1) // 2
 
     def _outcomes_of_size(self, n: int) -> Outcomes:
         """Pick n of the public outcomes, evenly spaced."""

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from capeneuro.algorithms import designs
 from capeneuro.algorithms.designs import Covariate
 from capeneuro.config.contrast import ContrastConfig
 from capeneuro.config.errors import ConfigError, some
@@ -57,12 +56,9 @@ def check_people(
     wrong: list[str] = []
     for covariate, numbers in zip(covariates, values, strict=True):
         stated, tolerance = [public[column] for column in covariate.columns], 0.0
-        if covariate.groups:
-            errors = np.subtract(covariate.public(numbers), stated)
-        else:
-            mean, unit, tolerance = stated[0], covariate.deviation, MOST_OFF
-            clipped = designs.clipped_mean(numbers, mean, unit)
-            errors = np.array([(numbers.mean() - mean) / unit, clipped - stated[1]])
+        errors = np.subtract(covariate.public(numbers), stated)
+        if not covariate.groups:
+            errors, tolerance = errors / covariate.deviation, MOST_OFF
         wrong += [
             column
             for column, error in zip(covariate.columns, errors, strict=True)
@@ -109,14 +105,13 @@ def not_estimable(study: ContrastConfig, people: Sequence[Mapping[str, Person]])
     for site_people in people:
         values = np.array([person.beside for person in site_people.values()]).T
         for covariate, numbers in zip(covariates_of(study), values, strict=True):
-            parts = _parts(covariate, numbers)
+            parts = covariate.code(numbers)
             for title, part in zip(covariate.titles, parts, strict=True):
                 columns.setdefault(title, []).append(part.astype(float))
-    is_centered = study.contrast.sites == "centered"
     names = list(columns)
     x = np.stack(
         [
-            np.concatenate([part - part.mean() * is_centered for part in parts])
+            np.concatenate([part - part.mean() for part in parts])
             for parts in columns.values()
         ]
     )
@@ -128,8 +123,7 @@ def not_estimable(study: ContrastConfig, people: Sequence[Mapping[str, Person]])
     is_constant = size <= 1e-6 * x.shape[1] ** 0.5 * np.maximum(largest, 1e-300)
     if is_constant.any():
         constant = [n for n, c in zip(names, is_constant, strict=True) if c]
-        scope = " of each site" * is_centered
-        return f"not estimable: {some(constant)}, the same for all people{scope}"
+        return f"not estimable: {some(constant)}, the same for all people of each site"
     x /= size[:, None]
     values, vectors = np.linalg.eigh(x @ x.T)
     if values[0] > COLLINEAR:
@@ -137,12 +131,3 @@ def not_estimable(study: ContrastConfig, people: Sequence[Mapping[str, Person]])
     entries = np.abs(vectors[:, 0])
     collinear = [n for n, v in zip(names, entries, strict=True) if v > LEAST_ENTRY]
     return f"not estimable: {' and '.join(collinear)}, which are collinear"
-
-
-def _parts(covariate: Covariate, numbers: np.ndarray) -> list[np.ndarray]:
-    """Columns of a covariate: a number, its curve, or each group after the first."""
-    if covariate.knots:
-        x, _ = designs.code_number(numbers, covariate.mean, covariate.deviation)
-        return list(covariate.curve.columns(x))
-    groups = covariate.groups[1:]
-    return [numbers == np.float32(g) for g in groups] or [numbers]

@@ -22,7 +22,6 @@ DEVIATIONS = "group_desc-networks_deviations.nii.gz"
 def map_files(study: ContrastConfig, shape: Shape) -> list[str]:
     """Names of the images of :func:`write_maps`; empty without outcomes `maps`."""
     has_maps = shape.courses is not None and "maps" in study.rows.features.measures
-    has_maps = has_maps and study.contrast.sites == "centered"
     return [MAPS, DEVIATIONS] if has_maps else []
 
 
@@ -99,7 +98,7 @@ def family_rows(shape: Shape, result: Contrasts) -> list[list[str]]:
     all pairs of domains [Bonferroni, twice].
     """
     families, rows = families_of(shape), []
-    for k in np.flatnonzero(~result.is_constant & result.is_estimable):
+    for k in np.flatnonzero(result.is_primary & result.is_estimable):
         for family, places in families.items():
             of_family = min(1.0, len(places) * float(result.p_values[k, places].min()))
             of_all = min(1.0, len(families) * of_family)
@@ -124,7 +123,7 @@ def family_lines(shape: Shape, result: Contrasts) -> list[str]:
 
 def figures(study: ContrastConfig, shape: Shape, result: Contrasts) -> list[Figure]:
     """Draw public states with the time spent in each, and the group's maps by name."""
-    if shape.courses is None or result.is_constant.sum() != 1:
+    if shape.courses is None:
         return []
     from capeneuro.report import plots
 

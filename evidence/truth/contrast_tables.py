@@ -15,21 +15,21 @@ which nothing is written.
 """
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
 
 from capeneuro.algorithms import contrasts
-from capeneuro.algorithms.contrast_pilot import RANGE_SHARES, pilot_shares
 from capeneuro.algorithms.designs import Design
 from capeneuro.algorithms.outcomes import Outcomes
+from capeneuro.config.contrast import shares_of
 from capeneuro.data import files
 from capeneuro.federation.mechanism import Release
 from capeneuro.privacy import accounting
@@ -42,8 +42,6 @@ OUT = Path(__file__).with_suffix(".tsv")
 DELTA, LEVEL = 1e-5, 0.05
 # Of bounds: people fill a third of them, as studies take it.
 FILL = 1 / 3
-# Share of the draft in what the pilot leaves of the budget.
-DRAFT = 0.25
 CHOICES: dict[str, tuple[Any, ...]] = {
     "effects": ("real", "none"),
     "people": (1000, 5000),
@@ -177,6 +175,7 @@ def study(
     means: str,
     outcomes: Outcomes,
     rng: np.random.Generator,
+    releases: Literal[1, 2] = 2,
 ) -> tuple[Any, np.ndarray]:
     """Release the moments of a consortium: what a study of contrasts has.
 
@@ -185,9 +184,8 @@ def study(
     names = tuple(f"{s}" for s in range(people.n_sites))
     design = Design(people.covariates, names, primary=people.covariates[0].name)
     design = with_means(people, design, means)
-    foretold: list[np.ndarray] = []
-    moments = release(people, design, epsilon, outcomes, rng, foretold.append)
-    return moments, foretold[0][0]
+    moments = release(people, design, epsilon, outcomes, rng, releases)
+    return moments, moments.foretold[0]
 
 
 def with_means(people: Consortium, design: Design, means: str) -> Design:
@@ -213,7 +211,7 @@ def release(
     epsilon: float | None,
     outcomes: Outcomes,
     rng: np.random.Generator,
-    decide: Callable[[np.ndarray], None] = lambda errors: None,
+    releases: Literal[1, 2] = 2,
 ) -> contrasts.ReleasedMoments:
     """Release the moments of a design, of people of its sites."""
     S, M = len(design.sites), people.y.shape[1]
@@ -226,18 +224,13 @@ def release(
     sizes = dict(zip(design.sites, numbers, strict=True))
     mechanisms = {
         stage: Drawn(X, sizes, epsilon, share, rng)
-        for stage, share in shares_of(design, outcomes).items()
+        for stage, share in shares_of(
+            has_means=design.means is not None,
+            has_scale=outcomes.has_covariance,
+            releases=releases,
+        ).items()
     }
-    return contrasts.released(None, mechanisms, design, outcomes, decide)
-
-
-def shares_of(design: Design, outcomes: Outcomes) -> dict[str, float]:
-    """Share of mu^2 of each stage."""
-    first = {"pilot": float(pilot_shares(design).sum())}
-    if not outcomes.has_covariance:
-        first["range"] = float(RANGE_SHARES.sum())
-    rest = 1 - sum(first.values())
-    return {**first, "draft": DRAFT * rest, "contrast": (1 - DRAFT) * rest}
+    return contrasts.released(None, mechanisms, design, outcomes)
 
 
 def difference(

@@ -1,16 +1,16 @@
 """The verb for effects of a few covariates on many outcomes."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from capeneuro.algorithms import contrasts
 from capeneuro.algorithms.contrast_effects import Contrasts
 from capeneuro.algorithms.designs import Covariate, Design
-from capeneuro.algorithms.forecast_rows import predict_contrasts_ratio
+from capeneuro.algorithms.forecast_rows import RATIO, predict_contrasts
 from capeneuro.algorithms.outcomes import Outcomes
-from capeneuro.config.study import MEANS_SHARE
+from capeneuro.config.contrast import shares_of
 from capeneuro.notebook.sites import Sites
 from capeneuro.notebook.verbs import planning
 
@@ -22,10 +22,9 @@ def linear_contrasts(
     covariance: np.ndarray,
     *,
     means: Mapping[str, Mapping[str, float]] | None = None,
-    site_intercepts: bool = False,
     primary: str | None = None,
     interactions: Sequence[tuple[str, str]] = (),
-    clip: float = contrasts.CLIP,
+    releases: Literal[1, 2] = 2,
     share: float | None = None,
 ) -> Contrasts:
     """Regress many outcomes on a few covariates over all sites: group contrasts.
@@ -43,18 +42,18 @@ def linear_contrasts(
         (d, d); or only their variances, (d,), at more noise.
     means
         Public means of each site: ``{"north": {"patient=0": 20, "patient=1": 22,
-        "age": 41, "age clipped": 0.02}}``: counts of groups, and means of numbers as
-        they are and clipped [:func:`.designs.clipped_mean`]. They are exact, and
-        outside the promise. None: they are released first, with noise, within it.
-    site_intercepts
-        Each site has an intercept of its own, at more noise, and no means are needed.
+        "age": 41}}``: counts of groups, and means of numbers, shortened at 2.5 public
+        deviations. They are exact, and outside the promise. None: they are released
+        first, with noise, within it.
     primary
-        The covariate whose effect gets least noise; None: all alike.
+        The covariate whose effects have verdicts and nearly all of the budget; None:
+        all alike.
     interactions
         Pairs of covariates whose product is a covariate, too; without ``means``, which
-        do not center it.
-    clip
-        See :func:`.contrasts.linear_contrasts`.
+        do not tell the product's.
+    releases
+        How often effects are released: 2, a draft and what it leaves, so that strong
+        effects are not shortened; 1 saves a release.
 
     Returns
     -------
@@ -72,8 +71,8 @@ def linear_contrasts(
 
     Guarantee
     ---------
-    One release of ``linear_moments``; without ``means`` and ``site_intercepts`` one of
-    ``site_sums`` before, with a twentieth of the share.
+    One release of ``pilot_moments``, with a tenth of the share, or a fifth without
+    ``means``; then ``releases`` of ``linear_moments``.
 
     Examples
     --------
@@ -83,69 +82,57 @@ def linear_contrasts(
     >>> sites = cn.federate({"north": rows[:2000], "south": rows[2000:]}, promise)
     >>> covariates = {"patient": {"groups": (0, 1)}}
     >>> found = cn.linear_contrasts(sites, covariates, np.zeros(3), np.eye(3))
-    3 of 3 effects stand above the noise; ...
+    3 of 3 effects are distinguishable from noise; ...
     >>> found.names.tolist(), found.effects.shape  # covariates, outcomes
     (['patient 1 - 0', 'mean'], (2, 3))
     """
-    _check_covariates(sites, covariates, means, site_intercepts, primary, interactions)
+    _check_covariates(covariates, means, primary, interactions)
     outcomes = _public_outcomes(
         center, covariance, planning.n_features(sites), len(covariates)
     )
     d = len(outcomes.center)
     coded = tuple(Covariate(name, **rule) for name, rule in covariates.items())
     public = None if means is None else _public_means(sites, means, coded)
-    numbers = [*outcomes.center, *outcomes.covariance.ravel(), clip]
+    numbers = [*outcomes.center, *outcomes.covariance.ravel()]
     numbers += [value for row in public or () for value in row.values()]
     numbers += [value for c in coded for value in (c.mean, c.deviation)]
-    if not np.isfinite(numbers).all() or min(clip, *(c.deviation for c in coded)) <= 0:
+    if not np.isfinite(numbers).all() or min(c.deviation for c in coded) <= 0:
         raise ValueError(
-            "center, covariance, means, clip, deviations: must be finite, the last two "
-            "above 0"
+            "center, covariance, means, deviations: must be finite, the last above 0"
         )
-    design = Design(
-        coded,
-        tuple(sites.names),
-        public,
-        tuple((a, b) for a, b in interactions),
-        primary,
-        is_released=means is None and not site_intercepts,
-    )
-    for effect in design.effects:
-        if effect.product <= 0:
-            raise ValueError(
-                f"means: {effect.name}: cannot be told from sites, of which none has "
-                "both groups"
-            )
+    pairs = tuple((a, b) for a, b in interactions)
+    design = Design(coded, tuple(sites.names), public, pairs, primary)
+    if constant := design.constant_at_sites:
+        raise ValueError(
+            f"means: {constant[0]}: cannot be told from sites, of which none has both "
+            "groups"
+        )
 
     def encode(k: int, X: np.ndarray) -> np.ndarray:
-        z, x = design.code(X[d:], k)
-        return contrasts.stack(z, x, X[:d].astype(float), design.effects, outcomes)
+        x = design.code(X[d:])
+        return contrasts.stack(x, k, len(sites.names), X[:d].astype(float), outcomes)
 
     share = sites.share(share)
-    shares = {"means": MEANS_SHARE * share * design.is_released}
-    shares["contrast"] = share - shares["means"]
+    stages = shares_of(has_means=means is not None, has_scale=True, releases=releases)
 
     def noise(query: str, clip: float, stage: str) -> float:
-        return planning.noise_deviation(sites, shares[stage])(query, clip, stage)
+        of_stage = planning.noise_deviation(sites, stages[stage] * share)
+        return of_stage(query, clip, stage)
 
     n_people = len(planning.release_size(sites).people)
-    ratio = predict_contrasts_ratio(noise, n_people, design, outcomes, clip)
-    planning.refuse_noise(sites, ratio)
-    first = sites.mechanism(1, shares["means"]) if design.is_released else None
-    mechanism = sites.mechanism(1, shares["contrast"])
-    return planning.with_verdict(
-        contrasts.centered_contrasts(
-            sites.federation(encode), mechanism, first, design, outcomes, clip
-        ),
-        sites.arm,
-    )
+    foretold = predict_contrasts(noise, n_people, design, outcomes, tuple(stages))
+    planning.refuse_noise(sites, foretold[RATIO])
+    mechanisms = {
+        stage: sites.mechanism(1, of_stage * share)
+        for stage, of_stage in stages.items()
+    }
+    moments = contrasts.released(sites.federation(encode), mechanisms, design, outcomes)
+    return planning.with_verdict(moments.contrasts(), sites.arm)
 
 
 def _check_covariates(
-    sites: Sites,
     covariates: Mapping[str, Mapping[str, Any]],
     means: Mapping[str, Mapping[str, float]] | None,
-    site_intercepts: bool,
     primary: str | None,
     interactions: Sequence[tuple[str, str]],
 ) -> None:
@@ -159,12 +146,10 @@ def _check_covariates(
         )
     if interactions and means is not None:
         raise ValueError(
-            "means: must be None with interactions, which are not centered"
+            "means: must be None with interactions, whose means it has not"
         )
-    if site_intercepts and means is not None:
-        raise ValueError("means: must be None with intercepts of sites")
     for name, rule in covariates.items():
-        if means is None and "groups" not in rule and "mean" not in rule:
+        if "groups" not in rule and "mean" not in rule:
             raise ValueError(f"covariates: {name}: a number needs its public mean")
 
 
