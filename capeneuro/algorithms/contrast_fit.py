@@ -71,6 +71,9 @@ class Moments:
         Variance that the clip may add, over that of noise, of each outcome, (d,).
     weight
         Mean weight of people.
+    share
+        Of what was subtracted from outcomes whose squares these are, so much is in
+        ``slopes``: the rest is of the draft.
     """
 
     G: np.ndarray
@@ -83,6 +86,7 @@ class Moments:
     slopes: np.ndarray
     bias: np.ndarray
     weight: float
+    share: float = 1.0
 
     def and_draft(self, draft: "Moments") -> "Moments":
         """Moments of two releases, by their noise: this is of what the draft left."""
@@ -105,6 +109,7 @@ class Moments:
             of_J=both("of_J", c, 2),
             slopes=a * self.slopes,
             bias=both("bias", a),
+            share=a,
         )
 
     def without_others(self, kept: np.ndarray) -> "Moments":
@@ -117,6 +122,9 @@ class Moments:
         """
         beside, square = np.ix_(kept, ~kept), np.ix_(kept, kept)
         size = np.mean(self.slopes[~kept] ** 2, axis=1)
+        again = self.slopes[~kept] / self.share
+        again = np.sum(again * (self.J[np.ix_(~kept, ~kept)] @ again), axis=0)
+        of_squares = np.outer(np.diag(self.J)[kept], np.maximum(again, 0))
         return replace(
             self,
             G=self.G[kept] + self.J[beside] @ self.slopes[~kept],
@@ -124,7 +132,7 @@ class Moments:
             J=self.J[square],
             of_J=self.of_J[square],
             of_means=self.of_means[square],
-            squares=self.squares[kept],
+            squares=self.squares[kept] + of_squares,
             of_squares=self.of_squares[kept],
             slopes=self.slopes[kept],
         )
@@ -337,6 +345,11 @@ class Fit:
         return share[:, None] * b**2
 
     @cached_property
+    def _signs(self) -> np.ndarray:
+        """Signs of effects on outcomes, (q, d)."""
+        return np.sign(self.outcomes.back(self.b))
+
+    @cached_property
     def _people(self) -> np.ndarray:
         """Deviations of z y between people, over that of z; (q, d).
 
@@ -365,8 +378,9 @@ class Fit:
         """Deviations of outcomes within groups, (d,)."""
         s = self.pilot.squares[None]
         variance = self.outcomes.variances_back(s)[0] * self.together
-        square = np.array([e.square for e in self.effects])
-        return np.sqrt(np.maximum(variance - square @ self.real, LEAST_LEFT * variance))
+        b = self._signs * np.sqrt(self.real)
+        explained = np.maximum(np.sum(b * (self.moments.J @ b), axis=0), 0)
+        return np.sqrt(np.maximum(variance - explained, LEAST_LEFT * variance))
 
     def variances(self, joined: np.ndarray) -> dict[str, np.ndarray]:
         """What moves combinations of effects of coded covariates, in outcomes' units.
@@ -450,11 +464,10 @@ class Fit:
             Makes of effects those that the noise multiplies, (q, q).
         """
         moments, slopes = self.moments, self.outcomes.back(self.moments.slopes)
-        signs = np.sign(self.outcomes.back(self.b))
         beyond = np.maximum(self.real - slopes**2, 0)
         return (
-            moments.of_J @ (rest @ (signs * np.sqrt(beyond))) ** 2
-            + moments.of_means @ (rest @ (signs * np.sqrt(self.real))) ** 2
+            moments.of_J @ (rest @ (self._signs * np.sqrt(beyond))) ** 2
+            + moments.of_means @ (rest @ (self._signs * np.sqrt(self.real))) ** 2
         )
 
     def _sampling(self, R: np.ndarray, places: str) -> np.ndarray:
