@@ -1,11 +1,10 @@
 """Charts of outcomes over a number such as age, from released moments, at no price.
 
-Outcomes follow a curve with public knots [:mod:`.splines`], of each group its own where
-the study released their products. The mean at an age is that of all people, and what a
-change of covariates from theirs to these makes of it: so it is of sites as large as
-they are, and of people who are as these are in all else. People around it are taken to
-be normal with the released residual deviation: the release has squares of outcomes over
-everybody, so it is the same at all ages and in all groups.
+Outcomes follow a curve with public knots [:mod:`.splines`], which differs by group if
+the study released their products. The mean at an age is the mean of all people plus the
+effects of changing their mean age, and group, to this one. Other covariates keep their
+mean, and sites their size. People vary normally around the curve, with one released
+residual deviation for all ages and groups.
 
 Guarantee
 ---------
@@ -103,17 +102,19 @@ def chart(moments: ReleasedMoments, design: Design, number: str, by: str = "") -
         [people_at(design, pilot.center, number, values, by, g) for g in levels]
     )
     shape, joined = (*x.shape[:2], -1), (x - pilot.center).reshape(-1, x.shape[-1])
-    found, people = fit.estimate(joined), moments.contrasts()
-    # Noise of the mean of what is charted is that of effects, too.
+    estimate, people = fit.estimate(joined), moments.contrasts()
+    # The mean of a charted covariate is noisy, in proportion to its effects.
     of_center = pilot.shares**2 @ pilot.center_errors.T**2
     of_center = ((joined != 0) * of_center) @ fit.real
-    variances = found.variances_at(found.effects) + people.errors[-1] ** 2 + of_center
+    variances = (
+        estimate.variances_at(estimate.effects) + people.errors[-1] ** 2 + of_center
+    )
     why_not = next(filter(None, fit.reasons(joined)), "")
     return Chart(
         number=number,
         values=values,
         groups=list(covariate_of[by].group_names) if by else [""],
-        means=(people.effects[-1] + found.effects).reshape(shape),
+        means=(people.effects[-1] + estimate.effects).reshape(shape),
         errors=np.sqrt(variances if not why_not else variances * np.nan).reshape(shape),
         deviations=people.within_group_sd,
         why_not=why_not,
@@ -130,21 +131,21 @@ def people_at(
 ) -> np.ndarray:
     """Coded covariates of people at each value of a number, (n, q).
 
-    They are as ``center``, that of all people, in all but the number and the group.
+    Covariates other than the number and the group have the mean of all people.
     """
     n, place, chosen = len(values), 0, {number: values, by: np.full(len(values), level)}
     coded, rows = {}, []
     for c in design.covariates:
         k = len(c.effects)
-        own = np.tile(center[place : place + k, None], n)
-        coded[c.name] = c.code(chosen[c.name]) if c.name in chosen else own
+        alike = np.tile(center[place : place + k, None], n)
+        coded[c.name] = c.code(chosen[c.name]) if c.name in chosen else alike
         rows += [*coded[c.name]]
         place += k
     for a, b in design.interactions:
         k = len(coded[a]) * len(coded[b])
         products = [x * y for x in coded[a] for y in coded[b]]
-        own = np.tile(center[place : place + k, None], n)
-        rows += products if {a, b} & chosen.keys() else [*own]
+        alike = np.tile(center[place : place + k, None], n)
+        rows += products if {a, b} & chosen.keys() else [*alike]
         place += k
     return np.array(rows).T
 
@@ -157,7 +158,7 @@ def deviations_of(
     Parameters
     ----------
     moments
-        What was released; the site's mean is shrunk to that of all by its noise.
+        Released ones; the site's mean is shrunk to the common one by its noise.
     x, y
         Their coded covariates, (q, N), and outcomes, (d, N).
     place

@@ -72,8 +72,8 @@ class Moments:
     weight
         Mean weight of people.
     share
-        Of what was subtracted from outcomes whose squares these are, so much is in
-        ``slopes``: the rest is of the draft.
+        Of the effects subtracted before the last release that is in ``slopes``; 1 with
+        one release.
     """
 
     G: np.ndarray
@@ -399,7 +399,7 @@ class Fit:
         """
         moments, back = self.moments, self.outcomes.variances_back
         R, left = joined @ self._rows.R, joined @ self._rows.left
-        # Of all effects the least ones of which a combination is made, and the rest.
+        # Noise multiplies the smallest effects with this combination, and the rest.
         length = np.maximum(np.sum(joined**2, axis=1, keepdims=True), LEAST)
         along, every = joined / length, np.eye(len(self.effects))
         others = [

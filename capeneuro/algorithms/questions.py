@@ -69,8 +69,8 @@ class LinearAnswer:
         In the unit of the outcome per unit of the covariate, and standard errors by
         noise and sampling, (m, d).
     intervals, simultaneous
-        95% intervals of each combination alone, and of all linear questions and
-        outcomes at once, (m, d, 2); NaN of what cannot be estimated.
+        95% intervals for one question, and for all linear questions and outcomes at
+        once, (m, d, 2); NaN if the combination cannot be estimated.
     p_values
         Two-sided, of each alone, (m, d).
     together
@@ -205,16 +205,16 @@ def answer(question: Question) -> LinearAnswer:
     """
     fit, n = question.moments.fit, question.n_columns
     joined = question.weights / [e.bound for e in fit.effects]
-    found, why_not = fit.estimate(joined), fit.reasons(joined)
+    estimate, why_not = fit.estimate(joined), fit.reasons(joined)
     is_told = np.array([not why for why in why_not])
     level, degrees = LEVEL / len(fit.outcomes.center), fit.degrees
     widest = (n * float(scipy.special.fdtri(n, degrees, 1 - level))) ** 0.5
     single, of_all = (
-        np.where(is_told[:, None, None], found.interval(t), np.nan)
+        np.where(is_told[:, None, None], estimate.interval(t), np.nan)
         for t in (width(degrees), widest)
     )
-    null_errors = np.sqrt(found.variances_at(np.zeros_like(found.effects)))
-    z = np.abs(found.effects * is_told[:, None]) / above_rounding(null_errors)
+    null_errors = np.sqrt(estimate.variances_at(np.zeros_like(estimate.effects)))
+    z = np.abs(estimate.effects * is_told[:, None]) / above_rounding(null_errors)
     p_values = 2 * scipy.special.stdtr(degrees, -z)
     together, together_of_all = (
         _together(fit, joined, n)
@@ -224,8 +224,8 @@ def answer(question: Question) -> LinearAnswer:
     people = question.moments.contrasts()
     return LinearAnswer(
         names=question.names,
-        effects=found.effects,
-        errors=np.sqrt(found.variances_at(found.effects)),
+        effects=estimate.effects,
+        errors=np.sqrt(estimate.variances_at(estimate.effects)),
         intervals=single,
         simultaneous=of_all,
         p_values=np.where(is_told[:, None], p_values, np.nan),

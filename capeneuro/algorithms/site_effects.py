@@ -1,13 +1,12 @@
 """How far outcomes differ between sites, from what a study has released.
 
-``y = x b + a_s + rest`` with ``a_s`` normal about their mean, of variance t^2. The mean
-of a site less what its covariates explain is its constant, whose estimates vary by t^2,
-by noise, by sampling and by the errors of b; t^2 is what makes the weighted squares of
-their differences as large as chance would [Paule & Mandel 1982], and its interval holds
-where they are not too large or small for chance [Viechtbauer 2007].
+``y = x b + a_s + rest`` with ``a_s`` normal of variance t^2 around their mean. A site's
+released mean less ``x b`` estimates ``a_s``, with errors by noise, sampling, and of b.
+The weighted squares of the differences between sites have their expected value at t^2
+[Paule & Mandel 1982]; its interval inverts their chi-squared test [Viechtbauer 2007].
 
-Effects are those of people within sites, whatever sites differ by: those of a mixed
-model would also count how means of sites go together, of which a release has little.
+Effects b compare people within sites. A mixed model would add comparisons between
+sites, about which the pilot says little.
 
 Guarantee
 ---------
@@ -48,7 +47,7 @@ class SiteSpread:
 
 
 def site_spread(moments: ReleasedMoments) -> SiteSpread:
-    """Tell how far sites differ in what covariates leave of outcomes.
+    """Estimate the deviation between sites of each outcome, given covariates.
 
     Parameters
     ----------
@@ -66,29 +65,31 @@ def site_spread(moments: ReleasedMoments) -> SiteSpread:
         If there are fewer than three sites, or an effect cannot be estimated.
     """
     fit, pilot, outcomes = moments.fit, moments.pilot, moments.outcomes
-    here = np.flatnonzero(pilot.shares > 0)
-    if len(here) < FEWEST:
-        raise ValueError(f"(1|site): needs {FEWEST} sites or more, got {len(here)}")
+    sites = np.flatnonzero(pilot.shares > 0)
+    if len(sites) < FEWEST:
+        raise ValueError(f"(1|site): needs {FEWEST} sites or more, got {len(sites)}")
     for name, why in zip(moments.names, fit.why_not, strict=True):
         if why:
             raise ValueError(
                 f"(1|site): the effect of {name} cannot be told, since {why}; leave it "
                 "out of the formula"
             )
-    centers = pilot.centers[:, here]
+    centers = pilot.centers[:, sites]
     b, back = outcomes.back(fit.b), outcomes.variances_back
     # Means of sites by T y, and what covariates explain of them, (d, S).
-    a = outcomes.back(pilot.site_means[:, here].T).T - b.T @ centers
+    a = outcomes.back(pilot.site_means[:, sites].T).T - b.T @ centers
     people = back(pilot.squares[None])[0] * fit.together
-    own = back(np.outer(pilot.site_errors[here] ** 2, np.ones(len(pilot.squares)))).T
-    own += people[:, None] / (pilot.shares[here] * pilot.n_units)
-    own += fit.real.T @ pilot.center_errors[:, here] ** 2
+    variances = back(
+        np.outer(pilot.site_errors[sites] ** 2, np.ones(len(pilot.squares)))
+    ).T
+    variances += people[:, None] / (pilot.shares[sites] * pilot.n_units)
+    variances += fit.real.T @ pilot.center_errors[:, sites] ** 2
     off = centers - centers.mean(axis=1, keepdims=True)
     of_effects = off.T @ fit.covariances(np.eye(len(b))) @ off
     between = np.array(
         [
-            _variance_between(own_a, np.diag(v) + V)
-            for own_a, v, V in zip(a, own, of_effects, strict=True)
+            _variance_between(of_sites, np.diag(v) + V)
+            for of_sites, v, V in zip(a, variances, of_effects, strict=True)
         ]
     )
     return SiteSpread(

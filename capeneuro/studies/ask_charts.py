@@ -21,7 +21,7 @@ QUESTION = re.compile(r"\s*chart\s+(?P<number>\S+)(?:\s+by\s+(?P<by>\S+))?\s*")
 # Array beside the moments that says how covariates are coded.
 DESIGN = "design"
 MEANINGS = {
-    "mean": "of people who are as these in all else, in the unit of the outcome",
+    "mean": "in the unit of the outcome",
     "low": "of the 95% interval of the mean, for noise and sampling",
     "high": "",
 }
@@ -125,7 +125,10 @@ def _lines(chart: Chart, outcomes: list[str]) -> list[str]:
     Row: chart
     """
     if chart.why_not:
-        return [f"the curve of {chart.number} cannot be told, since {chart.why_not}"]
+        return [
+            f"the curve of {chart.number} cannot be told, since {chart.why_not}; more "
+            "people or fewer knots would tell it"
+        ]
     first, last = chart.values[[0, -1]]
     lines = []
     for j, outcome in enumerate(outcomes[:N_LISTED]):
@@ -142,9 +145,9 @@ def _lines(chart: Chart, outcomes: list[str]) -> list[str]:
                 f"people's deviation {chart.deviations[j]:.3g}".format(*ends)
             )
     lines.append(
-        f"curves from {chart.number} {first:g} to {last:g}, the knots' ends, each mean "
-        "with a 95% interval for noise and sampling, at each value alone; in all else "
-        "people are as those of the study, and sites as large"
+        f"means from {chart.number} {first:g} to {last:g}, the outer knots, with 95% "
+        "intervals for noise and sampling at one value; other covariates have their "
+        "mean in the study, and sites their size"
     )
     lines.append(
         "centiles take people to be normal around the curve, with the same deviation "

@@ -295,8 +295,7 @@ def _of_sites(answered: SiteSpread, outcomes: list[str]) -> Reply:
             f"(95% interval {low:.2g} to {high:.2g})"
         )
     lines.append(
-        "effects are those of people within sites, whatever sites differ by: the same "
-        "formula without (1|site) has them"
+        "effects compare people within sites: ask the same formula without (1|site)"
     )
     draw = partial(_draw_sites, share, outcomes)
     title = "How far sites differ, in deviations of people"

@@ -1,12 +1,12 @@
 """How right private charts are: curves, intervals and centiles against the truth.
 
-Simulated people of 8 to 88 years at ten unequal sites, which differ in age, in location
-(.5 deviations) and in scale (.85 to 1.15); three sites collude. 68 measures, correlated
-as connectivity is, follow smooth curves that no spline is, of each sex another: a line,
-a rise that levels off and a decline; or splines of four knots. People of real tables
-[consortia] are drawn from many, whose least squares with splines are the truth. Errors
-are in deviations of people around the curve, over all ages between the first and the
-last knot, sexes and measures, of studies that are told.
+Simulated people of 8 to 88 years are at ten unequal sites, which differ in age, in
+location (.5 deviations) and in scale (.85 to 1.15); three sites collude. 68 measures,
+correlated as connectivity is, follow smooth curves (a line, a rise that levels off and
+a decline) that differ by sex; or splines of four knots. People of real tables
+[consortia] are drawn from a population, whose least squares with splines are the truth.
+Errors are in deviations of people around the curve, over ages between the outer knots,
+sexes and measures, in studies that can tell the curve.
 
     python -m evidence.truth.charts [--draws 40] [--jobs 2] [--picture]
 

@@ -1,12 +1,12 @@
 """How often answers to questions are right that were asked after the release.
 
-Simulated people and real tables [consortia], drawn from many, whose least squares are
-the truth. What is asked of: covariates as they are, an interaction, three groups, and a
-number in a curve. In each study 200 random questions to all covariates are asked, how
-often the interval of one alone holds the truth, and all simultaneous ones at once; the
-formula of the first covariate alone; false alarms of a joint test of all covariates
-where none has an effect; and how far sites differ, where it is known. Studies that can
-tell nothing are counted, and no more.
+People of a study are drawn from a large population, simulated or a real table
+[consortia], whose least squares are the truth. Its covariates are a group, a number and
+a group; or have an interaction, three groups, or a curve of the number. Each study is
+asked 200 random questions to all covariates, and the formula of the first one alone.
+Measured are the rates at which single intervals hold the truth, and all simultaneous
+ones of a study; false alarms of a joint test of all covariates, permuted; and the
+intervals of the deviation between simulated sites.
 
     python -m evidence.truth.questions [--draws 40] [--jobs 2] [--small]
         [--data adult] [--kinds curve] [--epsilons 1]
@@ -47,7 +47,7 @@ SIZES = {
 }
 EPSILONS = 1.0, 4.0
 N_QUESTIONS = 200
-# People that simulated ones are drawn from.
+# People of a simulated population.
 MANY = 40_000
 # Knots of a curve, in public deviations from the mean.
 KNOTS = -1.5, -0.5, 0.5, 1.5
@@ -56,7 +56,7 @@ HEADER += "fewer_told fewer spread_told spread"
 
 
 class Scores(NamedTuple):
-    """How answers of one study compare with the truth; NaN where they are not told."""
+    """Rates of one study; NaN if the answer cannot be told."""
 
     told: float
     """Whether questions to all covariates can be answered."""
@@ -199,6 +199,12 @@ def spread_of(moments: ReleasedMoments, truth: float) -> dict[str, float]:
     return {"spread_told": 1.0, "spread": float(is_held.mean())}
 
 
+def mean_of(studies: list[Scores]) -> Scores:
+    """Mean rates of the studies that can tell; NaN: none can."""
+    told = (rates[np.isfinite(rates)] for rates in np.array(studies).T)
+    return Scores(*(own.mean() if len(own) else np.nan for own in told))
+
+
 def main() -> None:
     """Draw studies of each cell, and write how often answers were right."""
     parser = rates.options(__doc__, 40)
@@ -216,11 +222,7 @@ def main() -> None:
         for size, epsilon in product(sizes, given.epsilons):
             cell = Cell(data, kind, *size, epsilon)
             work = (delayed(of_study)(cell, seed) for seed in range(given.draws))
-            sets = np.array(Parallel(given.jobs)(work))
-            is_told = np.isfinite(sets)
-            means = np.where(is_told, sets, 0).sum(axis=0)
-            means = means / np.maximum(is_told.sum(axis=0), 1)
-            means[~is_told.any(axis=0)] = np.nan
+            means = mean_of(Parallel(given.jobs)(work))
             lines.append([*map(str, cell[:5]), f"{epsilon:g}", f"{given.draws}"])
             lines[-1] += [f"{value:.3f}" for value in means]
             print(*lines[-1], sep="\t", flush=True)

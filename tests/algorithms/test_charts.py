@@ -99,3 +99,15 @@ def test_what_was_not_released_is_named(truth, number, by, why):
     moments = truths.moments_of(truth, None, SMALL, np.random.default_rng(0))
     with pytest.raises(ValueError, match=why):
         charts.chart(moments, truth.design, number, by)
+
+
+def test_people_deviate_from_the_curve_of_their_own_site(truth):
+    """Without privacy z is about standard normal at each site."""
+    moments = truths.moments_of(truth, None, SMALL, np.random.default_rng(0))
+    people = truth.people
+    for s in range(people.n_sites):
+        here = people.site == s
+        x = truth.design.code(people.beside[:, here])
+        z = charts.deviations_of(moments, x, s, people.y[:, here])
+        assert np.abs(z.mean(axis=1)).max() < 0.02
+        assert z.std() == pytest.approx(1, abs=0.2)
