@@ -19,9 +19,10 @@ EDGES = 0.1 * 1.3 ** np.arange(25)
 # Largest distance of two contributions to each part of the pilot alone: 2 where signs
 # may differ, sqrt(2) where contributions are positive.
 PILOT_DISTANCES = np.array([2.0, 2.0, 2.0, 2**0.5, 2**0.5, 2**0.5])
-# Of the moments, over the norm of ``z y'``: products of covariates, squares of ``z y'``
-# and, where it is asked for, the histogram of distances.
-PRODUCTS, SQUARES, HISTOGRAM = 0.6, 0.3, 0.6
+# Of the moments, over the norm of ``z y'``: products of covariates, squares of ``z y'``,
+# which up to sqrt(1 / 2) add nothing to distances, and the histogram, where it is asked
+# for.
+PRODUCTS, SQUARES, HISTOGRAM = 0.6, 0.7, 0.6
 
 
 def pilot_moments(
@@ -140,7 +141,7 @@ def linear_moments(
 
     * ``w u y'``, of norm at most K (q d numbers);
     * ``0.6 K / longest w n n'``, symmetric, each entry once (q (q + 1) / 2);
-    * ``0.3 / K (w u y')^2``, entry by entry (q d);
+    * ``0.7 / K (w u y')^2``, entry by entry (q d);
     * with a unit, ``0.6 K`` in the bin of :data:`EDGES` that has ``|u| |y| / unit``.
 
     Where nothing is clipped w and K are 1. Of a subject it is the mean over samples.
