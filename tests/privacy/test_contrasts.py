@@ -172,7 +172,7 @@ def test_opposite_vectors_have_equal_squares(signed, positive):
 def test_distances_are_those_of_the_page():
     """docs/proofs.md, Q10 and Q11."""
     found = [contrasts.moments_distance(p) for p in ({}, {"unit": 1.0})]
-    right = [(4 + 2 * 0.36) / 1.45, (4 + 4 * 0.36) / 1.81]
+    right = [(4 + 2 * 0.36) / 1.85, (4 + 4 * 0.36) / 2.21]
     np.testing.assert_allclose(np.square(found), right)
     for parts, right in (
         (np.ones(6), (4.5 + 8 + 2) / 6),

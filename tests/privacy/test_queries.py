@@ -198,7 +198,7 @@ def test_sqrt_two_is_attained_by_orthogonal_samples(unit):
         ("second_moment", "replace-one", np.sqrt(2) * 3 / 8),
         ("second_moment", "zero-out", 3 / 8),
         ("white_second_moment", "replace-one", np.sqrt(2) * 3 / 8),
-        ("linear_moments", "replace-one", (4.72 / 1.45) ** 0.5 * 3 / 8),
+        ("linear_moments", "replace-one", (4.72 / 1.85) ** 0.5 * 3 / 8),
         ("linear_moments", "zero-out", 3 / 8),
         ("pilot_moments", "replace-one", (6.32 / 1.79) ** 0.5 * 3 / 8),
         ("pilot_moments", "zero-out", 3 / 8),

@@ -49,7 +49,7 @@ def one_linear(X: np.ndarray, about: dict[str, Any], clip: float) -> np.ndarray:
         longest = CLIP_SAFETY * about["longest"]
         w = min(1.0, CLIP_SAFETY * K / size, longest / (n @ n))
     product = w * np.outer(u, y).ravel()
-    parts = [product, 0.6 * K / about["longest"] * w * square(n), 0.3 / K * product**2]
+    parts = [product, 0.6 * K / about["longest"] * w * square(n), 0.7 / K * product**2]
     return np.concatenate(
         [*parts, *([] if unit is None else [0.6 * K * bins(size, unit)])]
     )
