@@ -51,6 +51,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
 }
 # Of these a minute tells whether all is well.
 SMALL = "warfarin", "abide", "normal", "spread-skewed"
+IN_SMALL: dict[str, tuple[Any, ...]] = {"epsilons": (1.0, 4.0), "means": ("noised",)}
 # Sites of consortia, where a table has none; those of unlike level are many.
 SITES, MANY = 8, 16
 
@@ -369,7 +370,8 @@ def main() -> None:
         if name not in here:
             print(f"skipped: {name}, whose data are not in {rates.DATA}")
     wanted = given.data or (SMALL if given.small else here)
-    chosen = {key: tuple(getattr(given, key) or own) for key, own in CHOICES.items()}
+    choices = CHOICES | (IN_SMALL if given.small else {})
+    chosen = {key: tuple(getattr(given, key) or own) for key, own in choices.items()}
     chosen |= {"data": tuple(n for n in wanted if n in here), "sites": (given.sites,)}
     print(*HEAD.split(), sep="\t")
     lines: list[list[str]] = []
