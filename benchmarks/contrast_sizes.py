@@ -49,13 +49,12 @@ def write_study(folder: Path, n_outcomes: int) -> None:
         about = {"Name": site, "BIDSVersion": "1.9.0"}
         description = folder / site / "dataset_description.json"
         description.write_text(json.dumps(about))
-        clipped = np.clip((ages - 40) / 12, -1, 1).mean()
-        rows.append(f"{site}\t{PEOPLE // 2}\t{PEOPLE // 2}\t40\t{clipped:.4f}")
+        rows.append(f"{site}\t{PEOPLE // 2}\t{PEOPLE // 2}\t{shortened(ages):.6g}")
         own = {"name": site, "data": "simulated", "images": site}
         own |= {"epsilon": 10.0, "delta": 1e-4, "unit": "subject"}
         own["ledger"] = f"ledger-{site}"
         (folder / f"{site}.yaml").write_text(yaml.safe_dump(own))
-    head = "site\tpatient=0\tpatient=1\tage\tage clipped"
+    head = "site\tpatient=0\tpatient=1\tage"
     (folder / "means.tsv").write_text("\n".join([head, *rows]) + "\n")
     study = {
         "study": "sizes",
@@ -83,6 +82,11 @@ def write_study(folder: Path, n_outcomes: int) -> None:
         "accept": [{"rule": "noise", "reason": "measures time and memory alone"}],
     }
     (folder / "study.yaml").write_text(yaml.safe_dump(study, sort_keys=False))
+
+
+def shortened(ages: np.ndarray) -> float:
+    """Mean of ages as a study of these public numbers has them."""
+    return float(np.clip(np.round(ages, 4), 10, 70).mean())
 
 
 def measured(command: list[str], folder: Path) -> tuple[float, float]:

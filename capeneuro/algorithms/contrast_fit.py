@@ -46,6 +46,8 @@ LEAST_VARIANCE = 0.01
 LEAST = 1e-30
 # Smallest share of an outcome's variance that covariates leave.
 LEAST_LEFT = 0.5
+# Error of a variance, over it, since outcomes do not correlate quite as in public.
+OF_FORM = 0.2
 # Why an effect cannot be estimated.
 COLLINEAR_WITH_OTHERS = "the other covariates go with it"
 NOISY_MEANS = "noise hides the means of sites"
@@ -361,12 +363,37 @@ class Fit:
         return self.outcomes.together(self.pilot.squares)
 
     @cached_property
+    def _variances(self) -> np.ndarray:
+        """Variances of T y within groups, and their errors by noise, (2, d).
+
+        By the squares of the pilot and of the primary covariate, by their noise.
+        """
+        moments, pilot = self.moments, self.pilot
+        square = np.array([e.square for e in self.effects])
+        explained = square @ (self.believed(self.b, self.of_noise)[:, None] * self.b**2)
+        first = np.maximum(pilot.squares - explained, LEAST_LEFT * pilot.squares)
+        k = int(np.argmin(moments.of_squares))
+        variance = max(moments.J[k, k], LEAST_VARIANCE * square[k])
+        second, noise = moments.squares[k] / variance, moments.of_squares[k] ** 0.5
+        of_first = pilot.square_errors**2 / ((noise / variance) ** 2 + LEAST)
+        both = (first + of_first * second) / (1 + of_first)
+        errors = pilot.square_errors / np.sqrt(1 + of_first)
+        return np.array([np.maximum(both, LEAST_LEFT * first), errors])
+
+    @cached_property
     def deviations(self) -> np.ndarray:
         """Deviations of outcomes within groups, (d,)."""
-        s = self.pilot.squares[None]
-        variance = self.outcomes.variances_back(s)[0] * self.together
-        square = np.array([e.square for e in self.effects])
-        return np.sqrt(np.maximum(variance - square @ self.real, LEAST_LEFT * variance))
+        variances = self.outcomes.variances_back(self._variances[:1])[0]
+        return np.sqrt(variances * self.together)
+
+    @cached_property
+    def deviation_errors(self) -> np.ndarray:
+        """Standard errors of :attr:`deviations`, over them, (d,)."""
+        variance = self.outcomes.variances_back(self._variances[:1])[0]
+        errors = self.outcomes.variance_errors_back(self._variances[1])
+        # Noise that makes a variance large would make its error look small.
+        share = errors / np.minimum(variance, np.median(variance))
+        return np.sqrt(share**2 + 2 / self.degrees + OF_FORM**2) / 2
 
     def variances(self, joined: np.ndarray) -> dict[str, np.ndarray]:
         """What moves combinations of effects of coded covariates, in outcomes' units.

@@ -29,9 +29,9 @@ from capeneuro.privacy.contrasts import (
     symmetric_factors,
 )
 
-# Shares of the pilot: means of covariates at sites, the mean of outcomes, their means at
-# sites, their squares, products of covariates, and the histogram; and of where outcomes
-# lie in bounds.
+# Shares of the pilot: means of covariates at sites, the mean of outcomes, their means
+# at sites, their squares, products of covariates, and the histogram; and of where
+# outcomes lie in bounds.
 PILOT_SHARES = np.array([0.10, 0.022, 0.022, 0.011, 0.01, 0.035])
 RANGE_SHARES = np.array([0.0, 0.02, 0.0, 0.0, 0.0, 0.01])
 # Largest |T y| of outcomes within their bounds, which fill a third of these usually.
@@ -42,6 +42,9 @@ RADIUS = 2.0
 APART = 0.3
 # Largest share of the mean square of outcomes that means of sites explain.
 MOST_OF_SITES = 0.7
+# How far variances of outcomes are from the likely ones, usually, over these: where a
+# covariance of other people is public, and where bounds are.
+KNOWN, UNKNOWN = 0.3, 1.0
 # Smallest variance of an outcome that is believed, over that of its shape.
 LEAST_SQUARE = 0.1
 
@@ -63,7 +66,7 @@ class Pilot:
     squares
         Variances of T y within sites, (d,).
     square_errors
-        Errors of these by noise, over them, (d,).
+        Errors of these by noise, (d,).
     apart
         Variance of sites' means of outcomes over those.
     products
@@ -229,11 +232,15 @@ def released_pilot(
     likely = total * outcomes.shape
     if not error:
         total, likely = squares.sum(), squares
+    # Bounds hardly tell how outcomes vary, a covariance of others does.
+    usual = KNOWN if outcomes.has_covariance else UNKNOWN
     off = squares * total / max(squares.sum(), 0.3 * total) - likely
-    varies = max(float(np.mean(off**2)) - error**2, 0.0)
-    own = varies / max(varies + error**2, 1e-300)
+    varies = max(
+        float(np.mean(off**2)) - error**2, usual**2 * float(np.mean(likely**2))
+    )
+    own = varies / (varies + error**2)
     squares = np.maximum(likely + own * off, LEAST_SQUARE * likely)
-    square_errors = np.hypot(error_of_square, own**0.5 * error / squares)
+    square_errors = np.hypot(error_of_square * squares, own**0.5 * error)
     site_errors = np.where(shares > 0, radius * noise[2] / people, np.inf)
     apart = _apart(site_means - mean[:, None], site_errors, squares, shares, release)
     pilot = Pilot(
@@ -245,7 +252,7 @@ def released_pilot(
         mean,
         mean_error,
         squares / (1 + apart),
-        square_errors,
+        square_errors / (1 + apart),
         apart,
         _within(products, noise[4], design, centers, center_errors, shares),
         release.n_units,

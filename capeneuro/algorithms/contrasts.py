@@ -590,7 +590,7 @@ class ReleasedMoments:
             ),
             noise_errors=rows(np.sqrt(found.noise), np.sqrt(of_mean[0])),
             within_group_sd=fit.deviations,
-            deviation_error=np.sqrt(pilot.square_errors**2 + 2 / fit.degrees) / 2,
+            deviation_error=fit.deviation_errors,
             clip_weight=self.moments.weight,
             noise_deviation=self.deviation,
             n_units=pilot.n_units,

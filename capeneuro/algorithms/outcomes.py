@@ -102,6 +102,12 @@ class Outcomes:
         """From rows of T y, (m, d), back to y."""
         return np.asarray(b @ self.inverse.T)
 
+    def variance_errors_back(self, errors: np.ndarray) -> np.ndarray:
+        """Errors of variances of y, (d,), by those of T y that err each alone."""
+        if not self.has_covariance:
+            return errors * self.inverse.diagonal() ** 2
+        return np.sqrt(self.inverse**4 @ errors**2)
+
     def variances_back(self, variances: np.ndarray) -> np.ndarray:
         """From variances of T y that vary each alone, (m, d), to those of y."""
         if not self.has_covariance:

@@ -138,10 +138,10 @@ class ContrastOptions(Section):
     """Public table (.tsv) of how outcomes vary together within groups, with a row for
     each outcome: `feature`, its `mean`, and a column for each outcome. Noise is then
     shaped like it. Null: a release more tells where outcomes lie in their bounds."""
-    releases: Literal[1, 2] = 2
+    releases: Literal[1, 2] | None = None
     """How often effects are released. 2: a draft, and what it leaves, so that strong
-    effects are not shortened. 1 saves an exchange; where effects are strong their
-    intervals are then too narrow."""
+    effects are not shortened. 1 saves an exchange; strong effects then have somewhat
+    too narrow intervals. Null: 1 where people carry files, else 2."""
     largest_error: Positive | None = None
     """Stop after the pilot, before effects are released, if it foretells a larger
     standard error of the primary effect, in deviations of outcomes; what was not spent
@@ -270,8 +270,14 @@ class ContrastConfig(RowStudy):
         return shares_of(
             has_means=contrast.means is not None,
             has_scale=contrast.covariance is not None,
-            releases=contrast.releases,
+            releases=self.releases,
         )
+
+    @property
+    def releases(self) -> Literal[1, 2]:
+        """How often effects are released."""
+        by_files = 1 if self.federation == "files" else 2
+        return self.contrast.releases or by_files
 
     @property
     def n_releases(self) -> dict[str, int]:

@@ -131,7 +131,9 @@ def read(folder: Path) -> tuple[ReleasedMoments, list[str], np.ndarray | None]:
     """Released moments, names of outcomes, and how covariates with knots are coded."""
     path = folder / FILE
     arrays = files.read_arrays(path)
-    kept = {n.removeprefix(PREFIX): a for n, a in arrays.items() if n.startswith(PREFIX)}
+    kept = {
+        n.removeprefix(PREFIX): a for n, a in arrays.items() if n.startswith(PREFIX)
+    }
     try:
         moments = ReleasedMoments.of(kept)
     except KeyError as error:
