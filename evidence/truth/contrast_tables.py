@@ -16,7 +16,7 @@ which nothing is written.
 
 import argparse
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -184,38 +184,56 @@ def study(
 
     Also the errors of the primary effect that the pilot foretells, (d,).
     """
-    S, M = people.n_sites, people.y.shape[1]
-    names = tuple(f"{s}" for s in range(S))
-    of_sites = None
-    if means == "table":
-        of_sites = tuple(
-            {
-                column: number
-                for c, values in zip(people.covariates, people.beside, strict=True)
-                for column, number in zip(
-                    c.columns, c.public(values[people.site == s]), strict=True
-                )
-            }
-            for s in range(S)
-        )
-    primary = people.covariates[0].name
-    design = Design(people.covariates, names, of_sites, primary=primary)
+    names = tuple(f"{s}" for s in range(people.n_sites))
+    design = Design(people.covariates, names, primary=people.covariates[0].name)
+    design = with_means(people, design, means)
+    moments = release(people, design, epsilon, outcomes, rng, releases)
+    return moments, moments.foretold[0]
+
+
+def with_means(people: Consortium, design: Design, means: str) -> Design:
+    """The design with a table of sites' means, or noised ones."""
+    if means != "table":
+        return design
+    of_sites = tuple(
+        {
+            column: number
+            for c, values in zip(people.covariates, people.beside, strict=True)
+            for column, number in zip(
+                c.columns, c.public(values[people.site == s]), strict=True
+            )
+        }
+        for s in range(len(design.sites))
+    )
+    return replace(design, means=of_sites)
+
+
+def release(
+    people: Consortium,
+    design: Design,
+    epsilon: float | None,
+    outcomes: Outcomes,
+    rng: np.random.Generator,
+    releases: Literal[1, 2] = 2,
+) -> contrasts.ReleasedMoments:
+    """Release the moments of a design, of people of its sites."""
+    S, M = len(design.sites), people.y.shape[1]
     y, x = people.inside, design.code(people.beside)
     X = np.zeros((len(x) + S + len(y), M), np.float32)
     for s in range(S):
         own = people.site == s
         X[:, own] = contrasts.stack(x[:, own], s, S, y[:, own], outcomes)
-    sizes = dict(zip(names, np.bincount(people.site).tolist(), strict=True))
+    numbers = np.bincount(people.site, minlength=S).tolist()
+    sizes = dict(zip(design.sites, numbers, strict=True))
     mechanisms = {
         stage: Drawn(X, sizes, epsilon, share, rng)
         for stage, share in shares_of(
-            has_means=of_sites is not None,
+            has_means=design.means is not None,
             has_scale=outcomes.has_covariance,
             releases=releases,
         ).items()
     }
-    moments = contrasts.released(None, mechanisms, design, outcomes)
-    return moments, moments.foretold[0]
+    return contrasts.released(None, mechanisms, design, outcomes)
 
 
 def difference(

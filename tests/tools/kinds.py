@@ -25,11 +25,7 @@ KINDS = {
     },
     "contrast": {
         "rows": ROWS,
-        "contrast": {
-            "covariates": {"g": {"groups": [0, 1]}},
-            "sites": "constants",
-            "center": False,
-        },
+        "contrast": {"covariates": {"g": {"groups": [0, 1]}}},
     },
     "distribution": {"rows": ROWS, "distribution": {"n_bins": 8}},
     "fusion": {
