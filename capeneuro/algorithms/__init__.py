@@ -51,7 +51,7 @@ questions
 charts
     Charts of outcomes over a number, from released moments.
 site_effects
-    Sites as a random effect, from released constants of sites.
+    How far outcomes differ between sites, from their released means.
 correlations
     Correlations of features from a released second moment, asked afterwards.
 model_order

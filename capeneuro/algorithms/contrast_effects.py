@@ -140,23 +140,6 @@ class Contrasts:
         """Two-sided, of each effect alone, shape (p, d)."""
         return 2 * scipy.special.stdtr(self.degrees, -self.strengths)
 
-    def deviations_of(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Differences of people's outcomes from their predictions, standardized.
-
-        Parameters
-        ----------
-        x
-            Their covariates, in the order of effects, (p, N).
-        y
-            Their outcomes, (d, N).
-
-        Returns
-        -------
-        numpy.ndarray
-            About standard normal, (d, N); of a site's people, so it stays there.
-        """
-        return (y - self.effects.T @ x) / self.within_group_sd[:, None]
-
     @property
     def corrected(self) -> np.ndarray:
         """P values of primary effects, corrected for all of these [Holm 1979], (p, d).

@@ -48,6 +48,8 @@ LEAST = 1e-30
 LEAST_LEFT = 0.5
 # Error of a variance, over it, since outcomes do not correlate quite as in public.
 OF_FORM = 0.2
+# Share of what people count less that may go with a covariate.
+OFF_SIDE = 0.5
 # Why an effect cannot be estimated.
 COLLINEAR_WITH_OTHERS = "the other covariates go with it"
 NOISY_MEANS = "noise hides the means of sites"
@@ -73,6 +75,9 @@ class Moments:
         Variance that the clip may add, over that of noise, of each outcome, (d,).
     weight
         Mean weight of people.
+    share
+        Of the effects subtracted before the last release that is in ``slopes``; 1 with
+        one release.
     """
 
     G: np.ndarray
@@ -85,6 +90,7 @@ class Moments:
     slopes: np.ndarray
     bias: np.ndarray
     weight: float
+    share: float = 1.0
 
     def and_draft(self, draft: "Moments") -> "Moments":
         """Moments of two releases, by their noise: this is of what the draft left."""
@@ -107,6 +113,7 @@ class Moments:
             of_J=both("of_J", c, 2),
             slopes=a * self.slopes,
             bias=both("bias", a),
+            share=a,
         )
 
     def without_others(self, kept: np.ndarray) -> "Moments":
@@ -119,6 +126,9 @@ class Moments:
         """
         beside, square = np.ix_(kept, ~kept), np.ix_(kept, kept)
         size = np.mean(self.slopes[~kept] ** 2, axis=1)
+        again = self.slopes[~kept] / self.share
+        again = np.sum(again * (self.J[np.ix_(~kept, ~kept)] @ again), axis=0)
+        of_squares = np.outer(np.diag(self.J)[kept], np.maximum(again, 0))
         return replace(
             self,
             G=self.G[kept] + self.J[beside] @ self.slopes[~kept],
@@ -126,7 +136,7 @@ class Moments:
             J=self.J[square],
             of_J=self.of_J[square],
             of_means=self.of_means[square],
-            squares=self.squares[kept],
+            squares=self.squares[kept] + of_squares,
             of_squares=self.of_squares[kept],
             slopes=self.slopes[kept],
         )
@@ -334,9 +344,13 @@ class Fit:
     @cached_property
     def real(self) -> np.ndarray:
         """Squares of effects less what is noise, in the unit of outcomes, (q, d)."""
-        b = self.outcomes.back(self.b)
-        share = self.believed(b, self.outcomes.variances_back(self.of_noise))
-        return share[:, None] * b**2
+        share = self.believed(self.b, self.of_noise)
+        return share[:, None] * self.outcomes.back(self.b) ** 2
+
+    @cached_property
+    def _signs(self) -> np.ndarray:
+        """Signs of effects on outcomes, (q, d)."""
+        return np.sign(self.outcomes.back(self.b))
 
     @cached_property
     def _people(self) -> np.ndarray:
@@ -370,7 +384,8 @@ class Fit:
         """
         moments, pilot = self.moments, self.pilot
         square = np.array([e.square for e in self.effects])
-        explained = square @ (self.believed(self.b, self.of_noise)[:, None] * self.b**2)
+        b = np.sqrt(self.believed(self.b, self.of_noise))[:, None] * self.b
+        explained = np.maximum(np.sum(b * (moments.J @ b), axis=0), 0)
         first = np.maximum(pilot.squares - explained, LEAST_LEFT * pilot.squares)
         k = int(np.argmin(moments.of_squares))
         variance = max(moments.J[k, k], LEAST_VARIANCE * square[k])
@@ -410,38 +425,100 @@ class Fit:
             damping, and ``others``, the noise of J in what these do, (m, d) each;
             ``own`` and ``both`` as of :class:`Estimate`, (m,).
         """
-        moments, pilot, s = self.moments, self.pilot, self.pilot.squares
+        moments, back = self.moments, self.outcomes.variances_back
         R, left = joined @ self._rows.R, joined @ self._rows.left
-        noise = np.outer(R**2 @ moments.of_G, 1 + moments.bias)
-        here = pilot.shares > 0
-        of_sites = pilot.shares[here] ** 2 * pilot.center_errors[:, here] ** 2
-        of_sites = of_sites @ pilot.left[:, here].T
-        of_J, of_means = R**2 @ moments.of_J, R**2 @ moments.of_means
-        # Of the covariates in a combination, along which its effect is least moved.
+        # Noise multiplies the smallest effects with this combination, and the rest.
         length = np.maximum(np.sum(joined**2, axis=1, keepdims=True), LEAST)
-        is_own, along = joined != 0, (joined / length) ** 2
-        beyond = np.maximum(self.real - self.outcomes.back(moments.slopes) ** 2, 0)
-        others = (of_J * ~is_own) @ beyond + (of_means * ~is_own) @ self.real
-        back = self.outcomes.variances_back
+        along, every = joined / length, np.eye(len(self.effects))
+        others = [
+            r**2 @ self._of_effects(every - np.outer(part, row))
+            for r, part, row in zip(R, along, joined, strict=True)
+        ]
         return {
-            "noise": back(noise),
-            "sampling": back(self._sampling(R)) * self.together,
-            "sites": back(R**2 @ of_sites),
-            "left": back(left**2 @ np.outer(self._least, s / s.mean())),
-            "others": others,
-            "own": np.sum(of_J * is_own * along, axis=1),
-            "both": np.sum(of_means * is_own * along, axis=1),
+            "noise": back(np.outer(R**2 @ moments.of_G, 1 + moments.bias)),
+            "sampling": back(self._sampling(R, "md")) * self.together,
+            "sites": back(R**2 @ self._of_sites),
+            "left": back(left**2 @ self._of_left),
+            "others": np.array(others),
+            "own": np.sum(R**2 @ moments.of_J * along**2, axis=1),
+            "both": np.sum(R**2 @ moments.of_means * along**2, axis=1),
         }
 
-    def _sampling(self, R: np.ndarray) -> np.ndarray:
-        """Variance of combinations R G by the sampling of people, of T y, (m, d)."""
+    def covariances(self, joined: np.ndarray) -> np.ndarray:
+        """Covariances of combinations if all of them are 0, in outcomes' units.
+
+        Parameters
+        ----------
+        joined
+            A row for each combination, none of which is one of the others, (m, q).
+
+        Returns
+        -------
+        numpy.ndarray
+            Shape (d, m, m).
+        """
+        moments, back = self.moments, self.outcomes.variances_back
+        R, left = joined @ self._rows.R, joined @ self._rows.left
+        rest = np.eye(len(self.effects)) - np.linalg.pinv(joined) @ joined
+        of_G = np.outer(moments.of_G, 1 + moments.bias) + self._of_sites
+        of_G = back(of_G) + self._of_effects(rest)
+        sampling = self._sampling(R, "mnd")
+        sampling = back(sampling.reshape(len(R) ** 2, -1)) * self.together
+        return (
+            np.einsum("ma,ad,na->dmn", R, of_G, R)
+            + np.einsum("ma,ad,na->dmn", left, back(self._of_left), left)
+            + sampling.T.reshape(-1, len(R), len(R))
+        )
+
+    @cached_property
+    def _of_sites(self) -> np.ndarray:
+        """Variance of G by noise of sites' means, where outcomes differ, (q, d)."""
+        pilot, here = self.pilot, self.pilot.shares > 0
+        noise = pilot.shares[here] ** 2 * pilot.center_errors[:, here] ** 2
+        of_noise = noise @ pilot.left[:, here].T
+        # Who is shortened about a mean that is off counts less on one side of it.
+        lost = (OFF_SIDE * (1 - self.moments.weight)) ** 2
+        variance = np.maximum(np.diag(self.moments.J), 0)
+        return of_noise + (lost * pilot.offset * variance)[:, None]
+
+    @cached_property
+    def _of_left(self) -> np.ndarray:
+        """Mean square of effects that damping leaves, of T y, (q, d)."""
+        s, share = self.pilot.squares, self.believed(self.b, self.of_noise)
+        least = np.outer(self._least, s / s.mean())
+        return np.maximum(least, share[:, None] * self.b**2)
+
+    def _of_effects(self, rest: np.ndarray) -> np.ndarray:
+        """Variance of G by noise of J, in outcomes' units, (q, d).
+
+        Parameters
+        ----------
+        rest
+            Makes of effects those that the noise multiplies, (q, q).
+        """
+        moments, slopes = self.moments, self.outcomes.back(self.moments.slopes)
+        beyond = np.maximum(self.real - slopes**2, 0)
+        return (
+            moments.of_J @ (rest @ (self._signs * np.sqrt(beyond))) ** 2
+            + moments.of_means @ (rest @ (self._signs * np.sqrt(self.real))) ** 2
+        )
+
+    def _sampling(self, R: np.ndarray, places: str) -> np.ndarray:
+        """Variances of combinations R G by the sampling of people, of T y, (m, d).
+
+        Or covariances of all of them, (m, m, d), where places are ``mnd``.
+        """
         J = self.moments.J
         deviation = np.sqrt(np.maximum(np.diag(J), LEAST))
         correlation = np.clip(J / np.outer(deviation, deviation), -1, 1)
         scaled = R[:, :, None] * (deviation[:, None] * self._people)[None]
-        variance = np.einsum("mad,ab,mbd->md", scaled, correlation, scaled)
+        turned = np.einsum("ab,mbd->mad", correlation, scaled)
+        pairs = f"mad,{places[:-1][-1]}ad->{places}"
+        variance = np.einsum(pairs, scaled, turned)
         least = LEAST_LEFT / 5 * np.max(scaled**2, axis=1)
-        return np.maximum(variance, least) / self.degrees
+        own = (np.arange(len(R)),) * (len(places) - 1)
+        variance[own] = np.maximum(variance[own], least)
+        return variance / self.degrees
 
     def estimate(self, joined: np.ndarray) -> Estimate:
         """Combinations of effects of coded covariates, with their precision.
@@ -465,15 +542,19 @@ class Fit:
     @cached_property
     def why_not(self) -> list[str]:
         """Of each effect why it cannot be estimated; empty: it can."""
-        parts = self.variances(np.eye(len(self.effects)))
-        reasons = []
-        for k in range(len(self.effects)):
-            of_data = np.mean(parts["noise"][k] + parts["sampling"][k])
-            if not self._rows.varies[k]:
-                reasons.append(self._why(k))
-            elif np.mean(parts["left"][k]) > of_data:
+        return self.reasons(np.eye(len(self.effects)))
+
+    def reasons(self, joined: np.ndarray) -> list[str]:
+        """Why combinations, (m, q), cannot be estimated; empty: they can."""
+        parts, reasons = self.variances(joined), []
+        for k, row in enumerate(joined):
+            of_data = parts["noise"][k] + parts["sampling"][k] + LEAST
+            hidden = np.flatnonzero((row != 0) & ~self._rows.varies)
+            if len(hidden):
+                reasons.append(self._why(hidden[0]))
+            elif np.mean(parts["left"][k] / of_data) > 1:
                 reasons.append(COLLINEAR_WITH_OTHERS)
-            elif np.mean(parts["sites"][k]) > of_data:
+            elif np.mean(parts["sites"][k] / of_data) > 1:
                 reasons.append(NOISY_MEANS)
             else:
                 reasons.append("")

@@ -293,7 +293,3 @@ class Design:
         for a, b in self.interactions:
             rows += [x * y for x in coded[a] for y in coded[b]]
         return np.array(rows)
-
-
-def scales(effects):  # until questions are of the new engine
-    return np.array([e.bound for e in effects])

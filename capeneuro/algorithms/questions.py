@@ -25,10 +25,10 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
-from capeneuro.algorithms.contrast_effects import MOST_SIZE_ERROR
-from capeneuro.algorithms.contrast_fit import Fit
+from capeneuro.algorithms.contrast_effects import MOST_SIZE_ERROR, above_rounding
+from capeneuro.algorithms.contrast_fit import Fit, width
 from capeneuro.algorithms.contrasts import ReleasedMoments
-from capeneuro.algorithms.designs import Effect, Factor, scales
+from capeneuro.algorithms.designs import Effect, Factor
 
 LEVEL = 0.05
 # Of a one-sided test at that level, in standard errors.
@@ -50,7 +50,7 @@ class Question(NamedTuple):
     names: list[str]
     """Of the combinations that are asked for."""
     weights: np.ndarray
-    """A row for each of them, in the units of covariates, (m, p)."""
+    """A row for each of them, in the units of covariates, (m, q)."""
     is_test: bool
     """Whether all of them are tested to be zero."""
     n_columns: int
@@ -68,6 +68,9 @@ class LinearAnswer:
     effects, errors
         In the unit of the outcome per unit of the covariate, and standard errors by
         noise and sampling, (m, d).
+    intervals, simultaneous
+        95% intervals for one question, and for all linear questions and outcomes at
+        once, (m, d, 2); NaN if the combination cannot be estimated.
     p_values
         Two-sided, of each alone, (m, d).
     together
@@ -75,22 +78,23 @@ class LinearAnswer:
         each outcome, (d,).
     together_of_all
         The same whatever else was asked of these columns [Scheffe], (d,).
-    narrow, wide
-        Standard errors that the single and the simultaneous interval have to each side.
     deviations, deviation_error
         Of outcomes within groups, and their standard errors, over them, (d,).
+    why_not
+        Of each combination why it cannot be estimated, (m,); empty: it can.
     """
 
     names: list[str]
     effects: np.ndarray
     errors: np.ndarray
+    intervals: np.ndarray
+    simultaneous: np.ndarray
     p_values: np.ndarray
     together: np.ndarray
     together_of_all: np.ndarray
-    narrow: float
-    wide: float
     deviations: np.ndarray
     deviation_error: np.ndarray
+    why_not: list[str]
 
     @property
     def has_size(self) -> np.ndarray:
@@ -118,24 +122,12 @@ class LinearAnswer:
     @property
     def is_certain(self) -> np.ndarray:
         """Whether one is not zero, whatever else was asked of all outcomes, (m, d)."""
-        return np.abs(self.effects) > self.wide * self.errors
+        return np.prod(np.sign(self.simultaneous), axis=-1) > 0
 
     @property
     def is_certain_alone(self) -> np.ndarray:
         """Whether one is not zero if it was the only question, (m, d)."""
-        return np.abs(self.effects) > self.narrow * self.errors
-
-    @property
-    def intervals(self) -> np.ndarray:
-        """95% intervals of each combination alone, (m, d, 2)."""
-        half = self.narrow * self.errors
-        return np.stack([self.effects - half, self.effects + half], axis=-1)
-
-    @property
-    def simultaneous(self) -> np.ndarray:
-        """95% intervals of all linear questions and outcomes at once, (m, d, 2)."""
-        half = self.wide * self.errors
-        return np.stack([self.effects - half, self.effects + half], axis=-1)
+        return np.prod(np.sign(self.intervals), axis=-1) > 0
 
 
 def parse(question: str, moments: ReleasedMoments) -> Question:
@@ -159,13 +151,11 @@ def parse(question: str, moments: ReleasedMoments) -> Question:
         If it names what was not released, or asks for nothing.
     """
     text = question.strip().replace("==", "=")
-    n_columns = int(np.sum(~moments.is_constant))
+    n_columns = len(moments.effects)
     if text.startswith("~"):
         fewer = _of_formula(text[1:], moments)
-        places = np.flatnonzero(~fewer.is_constant)
-        names = [str(fewer.names[k]) for k in places]
-        weights = np.eye(len(fewer.names))[places]
-        return Question(fewer, names, weights, False, n_columns)
+        weights = np.eye(len(fewer.names))
+        return Question(fewer, fewer.names, weights, False, n_columns)
     parts = [part.strip() for part in text.split("=")]
     sides = [_combination(part, moments) for part in parts]
     names, is_test = [text], len(sides) > 1
@@ -213,25 +203,37 @@ def answer(question: Question) -> LinearAnswer:
     LinearAnswer
         On each outcome.
     """
-    moments, fit = question.moments, question.moments.fit()
-    joined = question.weights / scales(fit.effects)
-    rows_of = [Effect(name, 1.0, 1.0, 1.0) for name in question.names]
-    combinations = fit.combined(joined, rows_of)
-    level, d, n = LEVEL / len(moments.outcome_center), fit.degrees, question.n_columns
-    widest = (n * scipy.stats.f.isf(level, n, d)) ** 0.5
-    z = combinations.strengths
-    together, together_of_all = _together(fit, joined, n)
+    fit, n = question.moments.fit, question.n_columns
+    joined = question.weights / [e.bound for e in fit.effects]
+    estimate, why_not = fit.estimate(joined), fit.reasons(joined)
+    is_told = np.array([not why for why in why_not])
+    level, degrees = LEVEL / len(fit.outcomes.center), fit.degrees
+    widest = (n * float(scipy.special.fdtri(n, degrees, 1 - level))) ** 0.5
+    single, of_all = (
+        np.where(is_told[:, None, None], estimate.interval(t), np.nan)
+        for t in (width(degrees), widest)
+    )
+    null_errors = np.sqrt(estimate.variances_at(np.zeros_like(estimate.effects)))
+    z = np.abs(estimate.effects * is_told[:, None]) / above_rounding(null_errors)
+    p_values = 2 * scipy.special.stdtr(degrees, -z)
+    together, together_of_all = (
+        _together(fit, joined, n)
+        if is_told.all()
+        else np.full((2, len(fit.outcomes.center)), np.nan)
+    )
+    people = question.moments.contrasts()
     return LinearAnswer(
         names=question.names,
-        effects=combinations.effects,
-        errors=combinations.errors,
-        p_values=2 * scipy.stats.t.sf(z, d),
+        effects=estimate.effects,
+        errors=np.sqrt(estimate.variances_at(estimate.effects)),
+        intervals=single,
+        simultaneous=of_all,
+        p_values=np.where(is_told[:, None], p_values, np.nan),
         together=together,
         together_of_all=together_of_all,
-        narrow=combinations.width,
-        wide=float(widest),
-        deviations=combinations.within_group_sd,
-        deviation_error=combinations.deviation_error,
+        deviations=people.within_group_sd,
+        deviation_error=people.deviation_error,
+        why_not=why_not,
     )
 
 
@@ -244,11 +246,11 @@ def _together(
     """
     # Whatever span they have is zero if they are; many of them have a small one.
     span = scipy.linalg.orth(joined.T).T
-    estimates, covariances = span @ fit.estimates, fit.covariances(span)
-    solved = np.linalg.solve(covariances, estimates.T[..., None])[..., 0]
-    squares = np.sum(estimates.T * solved, axis=1)
+    estimates, covariances = fit.estimate(span).effects, fit.covariances(span)
+    inverse = np.linalg.pinv(covariances, hermitian=True)
+    squares = np.einsum("md,dmn,nd->d", estimates, inverse, estimates)
     single, of_all = (
-        scipy.stats.f.sf(squares / m, m, fit.degrees) for m in (len(span), n_columns)
+        scipy.special.fdtrc(m, fit.degrees, squares / m) for m in (len(span), n_columns)
     )
     return single, of_all
 
@@ -284,7 +286,7 @@ def _difference(a: str, b: str) -> str:
 
 
 def _combination(text: str, moments: ReleasedMoments) -> np.ndarray:
-    """Weights of effects in a sum like ``2*a[1] - b``, (p,)."""
+    """Weights of effects in a sum like ``2*a[1] - b``, (q,)."""
     weights = np.zeros(len(moments.names))
     if text == "0":
         return weights
@@ -337,14 +339,10 @@ def _covered(term: str, moments: ReleasedMoments) -> np.ndarray:
         covariate, _, group = part.removesuffix("]").partition("[")
         wanted.append((covariate.strip(), group.strip()))
     effects = moments.effects
-    places = [
-        k
-        for k, effect in enumerate(effects)
-        if not effect.is_constant and _is_of(effect.term, wanted)
-    ]
+    places = [k for k, effect in enumerate(effects) if _is_of(effect.term, wanted)]
     if places:
         return np.array(places)
-    released = [_text(effect) for effect in effects if not effect.is_constant]
+    released = [_text(effect) for effect in effects]
     for effect in effects:
         for factor, (covariate, group) in zip(effect.term, wanted, strict=False):
             if factor.covariate == covariate and group and group == factor.reference:

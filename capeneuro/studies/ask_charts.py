@@ -13,6 +13,7 @@ from capeneuro.algorithms.charts import CENTILES, Chart
 from capeneuro.algorithms.contrasts import ReleasedMoments
 from capeneuro.algorithms.designs import Covariate, Design
 from capeneuro.config.errors import ConfigError
+from capeneuro.data import files
 from capeneuro.report.figures import Figure
 from capeneuro.studies.ask import Reply
 
@@ -20,7 +21,7 @@ QUESTION = re.compile(r"\s*chart\s+(?P<number>\S+)(?:\s+by\s+(?P<by>\S+))?\s*")
 # Array beside the moments that says how covariates are coded.
 DESIGN = "design"
 MEANINGS = {
-    "mean": "of the average site, in the unit of the outcome",
+    "mean": "in the unit of the outcome",
     "low": "of the 95% interval of the mean, for noise and sampling",
     "high": "",
 }
@@ -83,6 +84,7 @@ def answer(
         [
             Figure(f"{outcome} over {number}", partial(_draw, chart, k, outcome))
             for k, outcome in enumerate(outcomes[:N_LISTED])
+            if not chart.why_not
         ],
     )
 
@@ -110,7 +112,7 @@ def _rows(chart: Chart, outcomes: list[str]) -> list[list[str]]:
         [chart.means[..., None], chart.intervals, chart.centiles], axis=-1
     )
     return [
-        [outcome, group, f"{value:.6g}", *(f"{x:.6g}" for x in numbers[g, i, j])]
+        [outcome, group, f"{value:.6g}", *map(files.number_cell, numbers[g, i, j])]
         for j, outcome in enumerate(outcomes)
         for g, group in enumerate(chart.groups)
         for i, value in enumerate(chart.values)
@@ -122,6 +124,11 @@ def _lines(chart: Chart, outcomes: list[str]) -> list[str]:
 
     Row: chart
     """
+    if chart.why_not:
+        return [
+            f"the curve of {chart.number} cannot be told, since {chart.why_not}; more "
+            "people or fewer knots would tell it"
+        ]
     first, last = chart.values[[0, -1]]
     lines = []
     for j, outcome in enumerate(outcomes[:N_LISTED]):
@@ -138,9 +145,9 @@ def _lines(chart: Chart, outcomes: list[str]) -> list[str]:
                 f"people's deviation {chart.deviations[j]:.3g}".format(*ends)
             )
     lines.append(
-        f"curves of the average site from {chart.number} {first:g} to {last:g}, the "
-        "knots' ends, each mean with a 95% interval for noise and sampling, at each "
-        "value alone"
+        f"means from {chart.number} {first:g} to {last:g}, the outer knots, with 95% "
+        "intervals for noise and sampling at one value; other covariates have their "
+        "mean in the study, and sites their size"
     )
     lines.append(
         "centiles take people to be normal around the curve, with the same deviation "

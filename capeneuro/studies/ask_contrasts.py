@@ -12,7 +12,7 @@ import numpy as np
 from capeneuro.algorithms import questions, site_effects
 from capeneuro.algorithms.contrasts import ReleasedMoments
 from capeneuro.algorithms.questions import LEVEL, LinearAnswer
-from capeneuro.algorithms.site_effects import RandomSites
+from capeneuro.algorithms.site_effects import SiteSpread
 from capeneuro.algorithms.verdicts import of_answers
 from capeneuro.config.errors import ConfigError, some
 from capeneuro.data import files
@@ -52,29 +52,12 @@ MEANINGS = {
     "size_at_most": "a larger size is excluded, at 5%",
     "verdict": OF_VERDICTS,
 }
-SITE_HEADER = [
-    "covariate",
-    "outcome",
-    "effect",
-    "standard_error",
-    "low",
-    "high",
-    "within_sites",
-    "between_sites",
-    "between_low",
-    "between_high",
-    "p_between",
-]
+SITE_HEADER = ["outcome", "between_sites", "low", "high", "p_between"]
 SITE_MEANINGS = {
-    "covariate": "",
     "outcome": "",
-    "effect": "with random sites, in the unit of the outcome",
+    "between_sites": "deviation between sites, in the unit of the outcome",
     "low": "of its 95% interval",
     "high": "",
-    "within_sites": "the same effect with fixed sites, as the study has it",
-    "between_sites": "deviation between sites, in the unit of the outcome",
-    "between_low": "of its 95% interval",
-    "between_high": "",
     "p_between": "chance of sites that differ as much, if they did not",
 }
 
@@ -87,8 +70,8 @@ def answer(folder: Path, question: str) -> Reply:
     folder
         Results of the study.
     question
-        See :mod:`.algorithms.questions`; ``~ age + (1|site)`` has random sites, and
-        ``chart age by sex`` is answered by :mod:`.ask_charts`.
+        See :mod:`.algorithms.questions`; ``~ age + (1|site)`` asks how far sites
+        differ, and ``chart age by sex`` is answered by :mod:`.ask_charts`.
 
     Returns
     -------
@@ -114,7 +97,7 @@ def answer(folder: Path, question: str) -> Reply:
         if has_random_sites:
             if name:
                 raise questions.UnknownTerm("(1|site): is of all outcomes; leave `on`")
-            return _of_sites(site_effects.random_sites(parsed.moments), outcomes)
+            return _of_sites(site_effects.site_spread(parsed.moments), outcomes)
     except ValueError as error:
         raise ConfigError(f"question: {error}") from None
     answered = questions.answer(parsed)
@@ -165,7 +148,7 @@ def _places(name: str, outcomes: list[str]) -> np.ndarray:
 
 def _only(answered: LinearAnswer, places: np.ndarray) -> LinearAnswer:
     """Restrict an answer to some outcomes, with intervals that hold for all of them."""
-    of_both = ("effects", "errors", "p_values")
+    of_both = ("effects", "errors", "p_values", "intervals", "simultaneous")
     of_outcomes = ("together", "together_of_all", "deviations", "deviation_error")
     return replace(
         answered,
@@ -206,7 +189,7 @@ def _linear(
         )
     ]
     lines = _linear_lines(answered, outcomes)
-    if is_test:
+    if is_test and not any(answered.why_not):
         lines.append(_together(answered, outcomes, len(every)))
     lines.append(
         "asked after the results were seen, so one of many: judge it by the wider "
@@ -216,6 +199,7 @@ def _linear(
     figures = [
         Figure(name, partial(_draw, answered, k, outcomes))
         for k, name in enumerate(answered.names[:SHOWN])
+        if not answered.why_not[k]
     ]
     return Reply(lines, HEADER, rows, MEANINGS, figures)
 
@@ -227,6 +211,9 @@ def _linear_lines(answered: LinearAnswer, outcomes: list[str]) -> list[str]:
     """
     lines = []
     for k, name in enumerate(answered.names):
+        if why := answered.why_not[k]:
+            lines.append(f"{name}: cannot be told, since {why}")
+            continue
         n, n_certain = len(outcomes), int(answered.is_certain[k].sum())
         n_alone = int(answered.is_certain_alone[k].sum())
         lines.append(
@@ -284,40 +271,31 @@ def _draw(answered: LinearAnswer, k: int, outcomes: list[str]):
 # --- sites ---------------------------------------------------------------------------
 
 
-def _of_sites(answered: RandomSites, outcomes: list[str]) -> Reply:
-    """Table, lines and picture of a random effect of sites.
+def _of_sites(answered: SiteSpread, outcomes: list[str]) -> Reply:
+    """Table, lines and picture of how far sites differ.
 
     Row: site-spread
     """
-    rows, lines = [], []
-    for k, name in enumerate(answered.names):
-        for j, outcome in enumerate(outcomes):
-            values = [answered.effects[k, j], answered.errors[k, j]]
-            values += [*answered.intervals[k, j], answered.fixed[k, j]]
-            values += [*answered.deviations[j], answered.p_values[j]]
-            rows.append([name, outcome, *(f"{value:.6g}" for value in values)])
+    numbers = np.column_stack([answered.deviations, answered.p_values])
+    rows = [
+        [outcome, *map(files.number_cell, values)]
+        for outcome, values in zip(outcomes, numbers, strict=True)
+    ]
     share = answered.deviations / answered.within[:, None]
     p = answered.p_values * len(outcomes)
     n_differ = int(np.sum(p < LEVEL))
-    lines.append(
+    lines = [
         f"sites differ in {n_differ} of {len(outcomes)} outcomes, corrected for all of "
         "them"
-    )
+    ]
     for j in np.argsort(p)[: min(n_differ, SHOWN)]:
         low, high = share[j, 1:]
         lines.append(
             f"  {outcomes[j]}: sites differ by {share[j, 0]:.2g} deviations of people "
             f"(95% interval {low:.2g} to {high:.2g})"
         )
-    moved = np.abs(answered.effects - answered.fixed) / answered.errors
     lines.append(
-        "random sites move no effect by more than "
-        f"{float(moved.max(initial=0)):.2g} of its standard errors from what people "
-        "show within sites (fixed sites); their intervals are of this question alone"
-    )
-    lines.append(
-        "choose fixed sites where these may differ by what covariates do not tell, and "
-        "random ones where each has few people and they are like draws from many"
+        "effects compare people within sites: ask the same formula without (1|site)"
     )
     draw = partial(_draw_sites, share, outcomes)
     title = "How far sites differ, in deviations of people"

@@ -257,15 +257,14 @@ class ContrastKind(RowStudyKind):
 
     def _decide(self, foretold: Foretold) -> None:
         """Print what the pilot foretells, and stop if that is too little."""
+        told = "that the effect cannot be told"
         if foretold.is_told.any():
-            smallest = foretold.smallest(LEVEL, POWER)
-            print(
-                f"the pilot foretells a standard error of {foretold.error:.2g} "
-                f"deviations of an outcome (smallest effect seen {smallest:.2g}), "
+            told = (
+                f"a standard error of {foretold.error:.2g} deviations of an outcome "
+                f"(smallest effect seen {foretold.smallest(LEVEL, POWER):.2g}), "
                 f"{foretold.over_sampling:.2g} times that of all data"
             )
-        else:
-            print("the pilot foretells that the primary effect cannot be told")
+        print(f"the pilot foretells {told}")
         most = self.study.contrast.largest_error
         if most is not None and foretold.error > most:
             raise BudgetExceeded(

@@ -1,20 +1,19 @@
 """How right private charts are: curves, intervals and centiles against the truth.
 
-People of 8 to 88 years at ten unequal sites, which differ in age, in location (.5
-deviations) and in scale (.85 to 1.15); three sites collude. 68 measures, correlated as
-connectivity is, follow smooth curves that no spline is, of each sex another: a line, a
-rise that levels off and a decline; or splines. A study releases eight columns, a spline
-of four knots by sex, after means of sites, or with a constant of each. Errors are in
-deviations of people around the curve, over all ages between the first and the last
-knot, sexes and measures.
+Simulated people of 8 to 88 years are at ten unequal sites, which differ in age, in
+location (.5 deviations) and in scale (.85 to 1.15); three sites collude. 68 measures,
+correlated as connectivity is, follow smooth curves (a line, a rise that levels off and
+a decline) that differ by sex; or splines of four knots. People of real tables
+[consortia] are drawn from a population, whose least squares with splines are the truth.
+Errors are in deviations of people around the curve, over ages between the outer knots,
+sexes and measures, in studies that can tell the curve.
 
-    python -m evidence.truth.charts [--draws 100] [--real | --picture]
+    python -m evidence.truth.charts [--draws 40] [--jobs 2] [--picture]
 
-Writes ``charts.tsv``, or ``docs/figures/charts.png``; twenty minutes. With
-``--real`` it compares charts of five lobes of 160 real people with that of no noise,
-once ``evidence/truth/studies/vbm/chart.yaml`` was run, and writes ``charts_real.tsv``.
+Writes ``charts.tsv``, or ``docs/figures/charts.png``; ten minutes.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,43 +21,36 @@ import numpy as np
 import scipy
 from joblib import Parallel, delayed
 
-from capeneuro.algorithms import charts, contrasts, site_centers
+from capeneuro.algorithms import charts
 from capeneuro.algorithms.charts import Chart
-from capeneuro.algorithms.confidence import WIDTH
 from capeneuro.algorithms.contrasts import ReleasedMoments
 from capeneuro.algorithms.designs import Covariate, Design
-from capeneuro.algorithms.outcomes import Outcomes
-from capeneuro.config.load import load_study
-from capeneuro.config.study import MEANS_SHARE
 from capeneuro.data import files
-from capeneuro.federation.mechanism import Release
-from capeneuro.privacy import accounting
-from capeneuro.privacy.blocks import Block
-from capeneuro.privacy.contrasts import REACH, linear_moments, site_sums
-from capeneuro.studies import registry
-from evidence.truth import rates
+from evidence.truth import consortia, rates
+from evidence.truth.consortia import Consortium
+from evidence.truth.contrast_tables import outcomes_of, release
+from evidence.truth.questions import KNOTS as OF_TABLES
+from evidence.truth.questions import drawn, least_squares
 from sim.contrasts import correlations
 
 OUT = Path(__file__).with_suffix(".tsv")
 FIGURE = OUT.parents[2] / "docs/figures/charts.png"
-STUDY = OUT.parent / "studies/vbm/chart.yaml"
-DELTA, COLLUDING, CLIP, SITES = 1e-5, 0.3, 0.5, 10
+SITES, FARTHEST = 10, 8.0
 MEAN, DEVIATION, KNOTS = 48.0, 18.0, (15.0, 35.0, 60.0, 80.0)
-HEAD = "people epsilon measures truth sites sexes covariance deviation curve "
+HEAD = "data people epsilon measures truth sexes covariance deviation draws told curve "
 HEAD += "curve_without_privacy centile centile_without_privacy held "
-HEAD += "held_without_privacy z"
+HEAD += "held_without_privacy half_width"
 
 
 class Cell(NamedTuple):
-    """What is simulated."""
+    """What is drawn."""
 
+    data: str = "simulated"
     M: int = 15_000
     epsilon: float = 2.0
     d: int = 68
     known: bool = False
-    """Whether how measures vary together is public, from 200 other people."""
-    constants: bool = False
-    """Whether sites have constants, and their means are not released before."""
+    """Whether how measures vary together is public, from other people."""
     smooth: bool = True
     """Whether true curves are smooth ones that no spline is."""
     crossed: bool = False
@@ -67,44 +59,27 @@ class Cell(NamedTuple):
     """Whether people of 80 vary twice as much as those of 15."""
 
 
-class Consortium(NamedTuple):
-    """People of all sites, and what is true of them."""
+class Truth(NamedTuple):
+    """People, and what is true of them."""
 
-    X: np.ndarray
-    """As sites hold them, (2 p + d, M)."""
+    people: Consortium
     design: Design
-    outcomes: Outcomes
     curves: np.ndarray
-    """Of each sex at the ages of the chart, the average site's, (2, n, d)."""
+    """Of each group at the ages of the chart, (g, n, d)."""
     spread: np.ndarray
-    """Deviation of people at these ages, (n, 1)."""
-    z: np.ndarray
-    """True deviations of people from their site's curve, over theirs, (d, M)."""
-    beside: np.ndarray
-    """Ages and sexes, (2, M)."""
-    site: np.ndarray
-
-
-def design_of(cell: Cell) -> Design:
-    """A curve of age for each sex, and a constant for each site."""
-    age = Covariate("age", (), MEAN, DEVIATION, knots=KNOTS)
-    sex = Covariate("sex", (0.0, 1.0), words=("female", "male"))
-    return Design(
-        (age, sex),
-        tuple(f"{s}" for s in range(SITES)),
-        interactions=(("age", "sex"),),
-        is_released=not cell.constants,
-    )
+    """Deviation of people at these ages, (n, d)."""
+    by: str
 
 
 def shapes(cell: Cell, age: np.ndarray) -> np.ndarray:
     """A line, a rise that levels off and a late decline; or columns of splines."""
     if not cell.smooth:
-        return design_of(cell).covariates[0].curve.columns((age - MEAN) / DEVIATION)
+        curve = Covariate("age", (), MEAN, DEVIATION, knots=KNOTS).curve
+        return curve.columns((age - MEAN) / DEVIATION)
     return np.array([(age - MEAN) / 40, np.exp(-age / 12), np.exp((age - 90) / 15)])
 
 
-def consortium(cell: Cell, rng: np.random.Generator) -> Consortium:
+def simulated(cell: Cell, rng: np.random.Generator) -> Truth:
     """Draw people, their measures and what is public."""
     M, d = cell.M, cell.d
     R = correlations(d, np.random.default_rng(d))
@@ -128,143 +103,107 @@ def consortium(cell: Cell, rng: np.random.Generator) -> Consortium:
     of_age, own = shapes(cell, age), sex.astype(int)
     curve = np.einsum("km,mkd->dm", of_age, B[own]) + levels[own].T
     y = curve + sites[site].T + z * scale[site] * fan
-    design, beside = design_of(cell), np.array([age, sex])
-    p = len(design.effects)
-    zs, xs = np.zeros((p, M)), np.zeros((p, M))
-    for s in range(SITES):
-        zs[:, site == s], xs[:, site == s] = design.code(beside[:, site == s], s)
+    of_sex = Covariate("sex", (0.0, 1.0), words=("female", "male"))
+    covariates = Covariate("age", (), MEAN, DEVIATION, knots=KNOTS), of_sex
+    names = tuple(f"{s}" for s in range(SITES))
+    design = Design(covariates, names, interactions=(("age", "sex"),))
     W = np.linalg.cholesky(R) @ rng.standard_normal((d, 200))
     C = W @ W.T / 200
-    outcomes = Outcomes(np.zeros(d), C if cell.known else np.diag(C))
-    X = contrasts.stack(zs, xs, y, design.effects, outcomes)
+    people = Consortium(
+        y,
+        np.full(d, -FARTHEST),
+        np.full(d, FARTHEST),
+        covariates,
+        np.array([age, sex]),
+        site,
+        np.zeros(d),
+        np.zeros(d),
+        C if cell.known else np.diag(C),
+    )
     ages = np.linspace(KNOTS[0], KNOTS[-1], charts.N_VALUES)
     curves = np.einsum("kn,gkd->gnd", shapes(cell, ages), B) + levels[:, None]
     spread = np.sqrt(np.average(scale[site] ** 2)) * np.ones(len(ages))
     if cell.fan:
         spread *= 1 + (ages - 15) / 65
-    spread = spread[:, None]
-    return Consortium(
-        X, design, outcomes, curves + sites.mean(axis=0), spread, z, beside, site
-    )
+    of_sites = np.bincount(site, minlength=SITES) / M @ sites
+    spread = np.outer(spread, np.ones(d))
+    return Truth(people, design, curves + of_sites, spread, "sex")
+
+
+def of_table(cell: Cell, rng: np.random.Generator) -> Truth:
+    """Draw people of a table, whose first number has knots."""
+    everybody = consortia.population(cell.data, SITES)
+    covariates = list(everybody.covariates)
+    k = next(k for k, c in enumerate(covariates) if not c.groups)
+    c = covariates[k]
+    covariates[k] = replace(c, knots=tuple(c.mean + c.deviation * t for t in OF_TABLES))
+    names = tuple(f"{s}" for s in range(everybody.n_sites))
+    design = Design(tuple(covariates), names)
+    everybody = replace(everybody, covariates=design.covariates)
+    people = drawn(everybody, cell.M, rng)
+    bounds = np.array([e.bound for e in design.effects])[:, None]
+    b = least_squares(everybody, design) * bounds
+    rest = everybody.inside - b.T @ design.code(everybody.beside)
+    here = everybody.site == np.arange(everybody.n_sites)[:, None]
+    constants = rest @ here.T / here.sum(axis=1)
+    shares = np.bincount(people.site, minlength=everybody.n_sites) / cell.M
+    center = design.code(people.beside).mean(axis=1)
+    name, knots = c.name, design.covariates[k].knots
+    values = np.linspace(knots[0], knots[-1], charts.N_VALUES)
+    x = charts.people_at(design, center, name, values, "", None)
+    spread = (rest - constants[:, everybody.site]).std(axis=1)
+    spread = np.outer(np.ones(len(values)), spread)
+    return Truth(people, design, (x @ b + constants @ shares)[None], spread, "")
+
+
+def charted(
+    truth: Truth, epsilon: float | None, cell: Cell, rng: np.random.Generator
+) -> Chart:
+    """The chart of a study; without privacy if there is no epsilon."""
+    moments = moments_of(truth, epsilon, cell, rng)
+    number = next(c.name for c in truth.design.covariates if c.knots)
+    return charts.chart(moments, truth.design, number, truth.by)
 
 
 def moments_of(
-    people: Consortium, epsilon: float, rng: np.random.Generator
-) -> tuple[ReleasedMoments, ReleasedMoments]:
-    """Moments with noise, and without; three sites in ten collude."""
-    design, M, S = people.design, people.X.shape[1], len(people.design.sites)
-    effects, block = design.effects, Block(people.X, np.arange(M), "subject")
-    weights = np.array([e.weight for e in effects])
-    mu = accounting.mu_from_epsilon(epsilon, DELTA)
-    # Noise over the clip, if all of the budget were one release's.
-    unit = 2 * (S / (S - round(COLLUDING * S))) ** 0.5 / (M * mu)
-    tau, centers, likely = CLIP**0.5 * REACH * unit, None, effects
-    if design.is_released:
-        tau, first = tau / (1 - MEANS_SHARE) ** 0.5, unit / MEANS_SHARE**0.5
-        bounds = {"weights": site_centers.unit_weights(effects), "clip": 1.0}
-        sums = site_sums(block, n_sites=S, **bounds) / M
-        sums = sums + first * rng.standard_normal(len(sums))
-        sizes = np.bincount(people.site, minlength=S).astype(float)
-        release = Release(sums, first, M, (), mu)
-        centers = site_centers.centers_from(release, effects, sizes, sizes > 0)
-        likely = design.with_centers(centers.values, sizes.tolist()).effects
-    of_sites = None if centers is None else centers.values
-    released = []
-    for clip, noise, about in (
-        (CLIP**0.5 * REACH, tau, (likely, centers)),
-        (np.inf, 0.0, (effects, None)),
-    ):
-        value = linear_moments(block, weights=weights, clip=clip, centers=of_sites) / M
-        value = value + noise * rng.standard_normal(len(value))
-        release, (public, own) = Release(value, noise, M, (), mu), about
-        outcomes, origin = people.outcomes, people.outcomes.center
-        released.append(
-            ReleasedMoments.of(release, public, outcomes, CLIP, origin, own)
-        )
-    return released[0], released[1]
+    truth: Truth, epsilon: float | None, cell: Cell, rng: np.random.Generator
+) -> ReleasedMoments:
+    """What a study releases."""
+    outcomes = outcomes_of(truth.people, "covariance")
+    if not cell.known:
+        outcomes = replace(outcomes, covariance=np.diag(truth.people.covariance).copy())
+    return release(truth.people, truth.design, epsilon, outcomes, rng)
 
 
-def errors(people: Consortium, found: Chart) -> list[float]:
+def errors(truth: Truth, found: Chart) -> list[float]:
     """Errors of curves and of outer centiles, and how often intervals hold."""
-    off = found.means - people.curves
-    outer = scipy.stats.norm.ppf(0.95) * people.spread
+    off = found.means - truth.curves
+    outer = scipy.special.ndtri(0.95) * truth.spread
     of_centiles = [
-        found.centiles[..., k] - (people.curves + sign * outer)
+        found.centiles[..., k] - (truth.curves + sign * outer)
         for k, sign in ((0, -1), (-1, 1))
     ]
+    low, high = np.moveaxis(found.intervals, -1, 0)
     return [
-        float(np.sqrt(np.mean((off / people.spread) ** 2))),
-        float(np.sqrt(np.mean((of_centiles / people.spread) ** 2))),
-        float(np.mean(np.abs(off) < WIDTH * found.errors)),
+        float(np.sqrt(np.mean((off / truth.spread) ** 2))),
+        float(np.sqrt(np.mean((of_centiles / truth.spread) ** 2))),
+        float(np.mean((low <= truth.curves) & (truth.curves <= high))),
+        float(np.mean((high - low) / truth.spread)) / 2,
     ]
 
 
 def of_set(cell: Cell, seed: int) -> list[float]:
-    """Scores of one data set."""
+    """Scores of one study: whether it is told, and if so how right it is."""
     rng = np.random.default_rng([seed, cell.M, cell.d])
-    people = consortium(cell, rng)
-    noisy, exact = moments_of(people, cell.epsilon, rng)
+    truth = (simulated if cell.data == "simulated" else of_table)(cell, rng)
+    found = charted(truth, cell.epsilon, cell, rng)
+    if found.why_not:
+        return [0.0] + [np.nan] * 7
     private, pooled = (
-        errors(people, charts.chart(m, people.design, "age", "sex"))
-        for m in (noisy, exact)
+        errors(truth, c) for c in (found, charted(truth, None, cell, rng))
     )
-    return [x for pair in zip(private, pooled, strict=True) for x in pair] + [
-        agreement(people, noisy)
-    ]
-
-
-def agreement(people: Consortium, moments: ReleasedMoments) -> float:
-    """Root mean square of people's deviations at their sites less the true ones."""
-    model, off = moments.contrasts(joins_sites=False), []
-    y = people.outcomes.inverse @ people.X[2 * len(moments.names) :]
-    for s in range(SITES):
-        own = people.site == s
-        x = people.design.code(people.beside[:, own], s)[1]
-        off.append(model.deviations_of(x, y[:, own]) - people.z[:, own])
-    return float(np.sqrt(np.mean(np.hstack(off) ** 2)))
-
-
-def real(study: Path, private: Path) -> Consortium:
-    """Prepared people of a study; its chart without noise is taken for the truth."""
-    kind = registry.of(load_study(study))
-    rows, site = [], []
-    for s, name in enumerate(kind.study.site_names):
-        with np.load(private / name / kind.study.study / "projected.npz") as people:
-            rows += [people[key] for key in people if not key.startswith(".")]
-            site += [s] * (len(rows) - len(site))
-    nothing = np.zeros((0, 0))
-    people = Consortium(
-        np.hstack(rows),
-        kind.design,
-        kind.outcomes,
-        nothing,
-        nothing,
-        nothing,
-        nothing,
-        np.array(site),
-    )
-    # A study releases a rough mean of outcomes before, from which clips count.
-    of_outcomes = slice(2 * len(kind.design.effects), None)
-    people.X[of_outcomes] -= people.X[of_outcomes].mean(axis=1, keepdims=True)
-    _, exact = moments_of(people, 1.0, np.random.default_rng(0))
-    chart = charts.chart(exact, people.design, "age")
-    spread = np.tile(chart.deviations, (len(chart.values), 1))
-    return people._replace(curves=chart.means, spread=spread)
-
-
-def compare_real(n_draws: int) -> None:
-    """Write how far charts of real people are from those without noise."""
-    people, lines = real(STUDY, Path("private")), []
-    for epsilon in (4.0, 16.0, 64.0):
-        scores = []
-        for seed in range(n_draws):
-            noisy, _ = moments_of(people, epsilon, np.random.default_rng(seed))
-            scores.append(errors(people, charts.chart(noisy, people.design, "age")))
-        means = (f"{x:.3f}" for x in np.mean(scores, axis=0))
-        lines.append([f"{people.X.shape[1]}", f"{epsilon:g}", *means])
-        print(*lines[-1], flush=True)
-    header = ["people", "epsilon", "curve", "centile", "held"]
-    files.write_table(OUT.with_stem("charts_real"), header, lines)
+    pairs = [x for pair in zip(private[:3], pooled[:3], strict=True) for x in pair]
+    return [1.0, *pairs, private[3]]
 
 
 def draw() -> None:
@@ -272,54 +211,60 @@ def draw() -> None:
     from capeneuro.report.charts import centiles
 
     cell, rng = Cell(), np.random.default_rng([0, Cell().M, Cell().d])
-    people = consortium(cell, rng)
-    noisy, _ = moments_of(people, cell.epsilon, rng)
-    chart = charts.chart(noisy, people.design, "age", "sex")
-    normal = scipy.stats.norm.ppf(np.array(charts.CENTILES) / 100)
-    j = int(np.argmax(np.ptp(people.curves, axis=1).min(axis=0)))
-    truth = people.curves[:, :, j, None] + people.spread * normal
-    centiles(chart, j, f"measure {j + 1}", truth).savefig(FIGURE, dpi=150)
+    truth = simulated(cell, rng)
+    chart = charted(truth, cell.epsilon, cell, rng)
+    normal = scipy.special.ndtri(np.array(charts.CENTILES) / 100)
+    j = int(np.argmax(np.ptp(truth.curves, axis=1).min(axis=0)))
+    dashed = truth.curves[:, :, j, None] + truth.spread[:, [j]] * normal
+    centiles(chart, j, f"measure {j + 1}", dashed).savefig(FIGURE, dpi=150)
+
+
+CELLS = (
+    Cell(),
+    Cell(epsilon=1.0),
+    Cell(epsilon=4.0),
+    Cell(M=5000),
+    Cell(M=5000, epsilon=4.0),
+    Cell(M=50_000),
+    Cell(d=10),
+    Cell(smooth=False),
+    Cell(known=True),
+    Cell(crossed=True),
+    Cell(fan=True),
+    *(
+        Cell(name, M, epsilon, known=True, smooth=False)
+        for name in ("adult", "warfarin-age", "communities-number", "phishing")
+        for M, epsilon in ((1000, 4.0), (5000, 1.0), (5000, 4.0))
+    ),
+)
 
 
 def main() -> None:
-    """Draw data sets of each cell; write errors of charts and a picture of one."""
-    parser = rates.options(__doc__, 100)
-    parser.add_argument("--real", action="store_true")
+    """Draw data sets of each cell; write errors of charts, or a picture of one."""
+    parser = rates.options(__doc__, 40)
     parser.add_argument("--picture", action="store_true")
-    options = parser.parse_args()
-    if options.real:
-        return compare_real(options.draws)
+    options, lines = parser.parse_args(), []
     if options.picture:
         return draw()
-    lines = []
-    for cell in (
-        Cell(),
-        Cell(epsilon=1.0),
-        Cell(epsilon=4.0),
-        Cell(M=5000),
-        Cell(M=50_000),
-        Cell(d=10),
-        Cell(smooth=False),
-        Cell(constants=True),
-        Cell(known=True),
-        Cell(crossed=True),
-        Cell(fan=True),
-    ):
+    here = "simulated", *consortia.names()
+    for cell in (c for c in CELLS if c.data in here):
         work = (delayed(of_set)(cell, seed) for seed in range(options.draws))
         scores = np.array(Parallel(options.jobs)(work))
-        means = scores.mean(axis=0)
-        line = [f"{cell.M}", f"{cell.epsilon:g}", f"{cell.d}"]
+        told = scores[:, 0].mean()
+        means = scores[scores[:, 0] == 1, 1:].mean(axis=0) if told else [np.nan] * 7
+        line = [cell.data, f"{cell.M}", f"{cell.epsilon:g}", f"{cell.d}"]
         line += ["smooth" if cell.smooth else "splines"]
-        line += ["constants" if cell.constants else "means"]
         line += ["differ" if cell.crossed else "alike"]
         line += ["public" if cell.known else "none"]
-        line += ["doubles" if cell.fan else "constant"]
-        lines.append([*line, *(f"{x:.3f}" for x in means)])
-        print(*lines[-1], flush=True)
+        line += ["doubles" if cell.fan else "constant", f"{options.draws}"]
+        lines.append([*line, *(f"{x:.3f}" for x in (told, *means))])
+        print(*lines[-1], sep="\t", flush=True)
     files.write_table(OUT, HEAD.split(), lines)
-    held = [float(line[12]) for line in lines]
     # Cells of one seed go together: draws are those of a cell.
-    return rates.say("chart/simulated", np.mean(held), options.draws)
+    for row, is_own in (("simulated", True), ("tables", False)):
+        held = [float(n[14]) for n in lines if (n[0] == "simulated") == is_own]
+        rates.say(f"chart/{row}", float(np.nanmean(held)), options.draws)
+    return None
 
 
 if __name__ == "__main__":

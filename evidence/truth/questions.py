@@ -1,18 +1,23 @@
 """How often answers to questions are right that were asked after the release.
 
-Consortia as of :mod:`.contrasts`: patients and controls with age and sex at ten sites,
-45 outcomes, three sites collude; sites have exact means, or a constant each. In each
-data set 500 random questions to the three covariates are asked: how often the interval
-of one alone holds the truth, and all simultaneous ones of a data set at once; false
-alarms of a joint test of all three where none has an effect; and how many of the true
-effects of the group, a third of a deviation on a quarter of outcomes, stand apart from
-zero, beside least squares of the same people without privacy.
+People of a study are drawn from a large population, simulated or a real table
+[consortia], whose least squares are the truth. Its covariates are a group, a number and
+a group; or have an interaction, three groups, or a curve of the number. Each study is
+asked 200 random questions to all covariates, and the formula of the first one alone.
+Measured are the rates at which single intervals hold the truth, and all simultaneous
+ones of a study; false alarms of a joint test of all covariates, permuted; and the
+intervals of the deviation between simulated sites.
 
-    python -m evidence.truth.questions [--draws 200] [--jobs 2]
+    python -m evidence.truth.questions [--draws 40] [--jobs 2] [--small]
+        [--data adult] [--kinds curve] [--epsilons 1]
 
-Writes ``questions.tsv``; ten minutes.
+Writes ``questions.tsv``, in half an hour; options but draws and jobs choose cells, for
+which nothing is written.
 """
 
+from dataclasses import replace
+from functools import lru_cache
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,118 +26,224 @@ from joblib import Parallel, delayed
 
 from capeneuro.algorithms import questions
 from capeneuro.algorithms.contrasts import ReleasedMoments
+from capeneuro.algorithms.designs import Covariate, Design
 from capeneuro.algorithms.questions import LinearAnswer, Question
-from capeneuro.algorithms.site_effects import random_sites
+from capeneuro.algorithms.site_effects import site_spread
 from capeneuro.data import files
-from capeneuro.federation.mechanism import Release
-from capeneuro.privacy import accounting
-from capeneuro.privacy.blocks import Block
-from capeneuro.privacy.contrasts import REACH, linear_moments
-from evidence.truth import rates
-from evidence.truth.contrasts import CLIP, COLLUDING, DELTA, Cell, consortium
-from sim.contrasts import correlations
+from evidence.truth import consortia, rates
+from evidence.truth.consortia import SIMULATED, Consortium, within
+from evidence.truth.contrast_tables import outcomes_of, release, with_means
 
 OUT = Path(__file__).with_suffix(".tsv")
-PEOPLE, EPSILONS = (500, 5000), (1.0, 4.0)
-N_QUESTIONS, N_COVARIATES = 500, 3
-HEADER = "people epsilon sites single simultaneous false_alarms power power_pooled "
-HEADER += "spread"
+DATA = "normal", "spread-skewed", "adult", "warfarin", "communities"
+# People, sites, and their means, by what is asked of.
+FEW = [(M, 10, means) for M in (200, 400, 1000) for means in ("table", "noised")]
+USUAL = (1000, 10, "noised"), (5000, 10, "noised"), (5000, 50, "noised")
+SIZES = {
+    "linear": (*FEW, *USUAL[1:], (5000, 20, "noised"), (5000, 50, "table")),
+    "interaction": USUAL,
+    "three groups": USUAL,
+    "curve": USUAL,
+}
+EPSILONS = 1.0, 4.0
+N_QUESTIONS = 200
+# People of a simulated population.
+MANY = 40_000
+# Knots of a curve, in public deviations from the mean.
+KNOTS = -1.5, -0.5, 0.5, 1.5
+HEADER = "data kind people sites means epsilon draws told single simultaneous alarm "
+HEADER += "fewer_told fewer spread_told spread"
 
 
 class Scores(NamedTuple):
-    """How answers to one data set compare with the truth."""
+    """Rates of one study; NaN if the answer cannot be told."""
 
+    told: float
+    """Whether questions to all covariates can be answered."""
     single: float
     """Share of single intervals that hold it."""
-    simultaneous: bool
+    simultaneous: float
     """Whether all simultaneous ones do."""
     alarm: float
     """Share of outcomes for which a joint test of nothing is below 5%."""
-    power: float
-    """Share of true effects of the group that were found, for all outcomes."""
-    power_pooled: float
-    """The same of least squares of all people."""
+    fewer_told: float
+    """Whether the effect of the first covariate alone can be told."""
+    fewer: float
+    """Share of its intervals that hold it."""
+    spread_told: float
+    """Whether it can be told how far sites differ; NaN: it is not known."""
     spread: float
-    """Share of intervals of how far sites differ that hold it; NaN: no constants."""
+    """Share of intervals of that which hold it."""
 
 
-def moments_of(
-    cell: Cell, epsilon: float, seed: int, others: float
-) -> tuple[ReleasedMoments, ReleasedMoments, np.ndarray]:
-    """Moments with noise and without, and the true effects, (3, d)."""
-    rng = np.random.default_rng([seed, cell.M])
-    R = correlations(cell.d, np.random.default_rng(cell.d))
-    X, design, outcomes, B, _ = consortium(cell, R, rng, others)
-    effects, M = design.effects, cell.M
-    weights = np.array([e.weight for e in effects])
-    released = []
-    honest = cell.S - max(1, round(COLLUDING * cell.S))
-    mu = accounting.mu_from_epsilon(epsilon, DELTA)
-    tau = CLIP**0.5 * REACH * 2 * (cell.S / honest) ** 0.5 / (M * mu)
-    for clip, noise in ((CLIP**0.5 * REACH, tau), (np.inf, 0.0)):
-        block = Block(X, np.arange(M), "subject")
-        value = linear_moments(block, weights=weights, clip=clip) / M
-        value = value + noise * rng.standard_normal(len(value))
-        release = Release(value, noise, M, (), mu)
-        center = outcomes.center
-        released.append(ReleasedMoments.of(release, effects, outcomes, CLIP, center))
-    return released[0], released[1], B
+class Cell(NamedTuple):
+    """Studies that are drawn."""
+
+    data: str
+    kind: str
+    people: int
+    sites: int
+    means: str
+    """Of sites: noised, or a table."""
+    epsilon: float
 
 
-def answered(moments: ReleasedMoments, rows: np.ndarray, is_test: bool) -> LinearAnswer:
-    """Answer to combinations of the three covariates, (m, 3)."""
-    rest = np.zeros((len(rows), len(moments.names) - N_COVARIATES))
-    weights, names = np.hstack([rows, rest]), [""] * len(rows)
-    question = Question(moments, names, weights, is_test, N_COVARIATES)
-    return questions.answer(question)
+@lru_cache(64)
+def population(name: str, S: int, seed: int) -> Consortium:
+    """All people that some are drawn from; simulated ones are others for each seed."""
+    if name not in SIMULATED:
+        return consortia.population(name, S)
+    rng = np.random.default_rng([seed, S])
+    return consortia.draw(name, MANY, S, rng)
 
 
-def of_set(cell: Cell, epsilon: float, seed: int) -> Scores:
-    """Scores of one data set."""
-    noisy, exact, B = moments_of(cell, epsilon, seed, 0.1)
-    rows = np.random.default_rng(seed).standard_normal((N_QUESTIONS, N_COVARIATES))
-    of_random, truth = answered(noisy, rows, False), rows @ B
-    low, high = np.moveaxis(of_random.intervals, -1, 0)
-    single = float(np.mean((low <= truth) & (truth <= high)))
-    low, high = np.moveaxis(of_random.simultaneous, -1, 0)
-    at_once = bool(np.all((low <= truth) & (truth <= high)))
-    group, is_true = np.eye(N_COVARIATES)[:1], B[0] != 0
-    powers = [
-        np.mean(answered(moments, group, False).p_values[0, is_true] < 0.05 / cell.d)
-        for moments in (noisy, exact)
-    ]
-    null, _, _ = moments_of(cell._replace(effect="none"), epsilon, seed, 0.0)
-    joint = answered(null, np.eye(N_COVARIATES), True).together
-    spread = np.nan
-    if cell.constants:
-        low, high = random_sites(noisy).deviations[:, 1:].T
-        spread = float(np.mean((low <= cell.apart) & (cell.apart <= high)))
-    alarm = float(np.mean(joint < 0.05))
-    return Scores(single, at_once, alarm, *map(float, powers), spread)
+def asked_of(people: Consortium, kind: str) -> tuple[Consortium, Design]:
+    """People with the covariates of a kind, and the design without means of sites."""
+    first, number, other = people.covariates
+    covariates, beside = people.covariates, people.beside
+    if kind == "three groups":
+        group, level = (
+            values == c.groups[1]
+            for c, values in zip((first, other), beside[[0, 2]], strict=True)
+        )
+        beside = np.array([group * (1.0 + level), beside[1]])
+        covariates = Covariate(first.name, (0.0, 1.0, 2.0)), number
+    if kind == "curve":
+        knots = tuple(number.mean + number.deviation * k for k in KNOTS)
+        covariates = first, replace(number, knots=knots), other
+    names = tuple(f"{s}" for s in range(people.n_sites))
+    pairs = ((first.name, number.name),) if kind == "interaction" else ()
+    design = Design(covariates, names, interactions=pairs, primary=first.name)
+    return replace(people, covariates=covariates, beside=beside), design
+
+
+def drawn(people: Consortium, M: int, rng: np.random.Generator) -> Consortium:
+    """People of all, with replacement."""
+    own = rng.integers(0, people.y.shape[1], M)
+    y, beside, site = people.y[:, own], people.beside[:, own], people.site[own]
+    return replace(people, y=y, beside=beside, site=site)
+
+
+def least_squares(people: Consortium, design: Design) -> np.ndarray:
+    """Effects of coded covariates within sites, in their own units, (q, d)."""
+    x = within(design.code(people.beside), people.site)
+    b = np.linalg.pinv(x @ x.T) @ x @ within(people.inside, people.site).T
+    return b / np.array([e.bound for e in design.effects])[:, None]
+
+
+def without_effects(people: Consortium, rng: np.random.Generator) -> Consortium:
+    """The same people with covariates of others of their site."""
+    order = np.arange(people.y.shape[1])
+    for s in np.unique(people.site):
+        here = np.flatnonzero(people.site == s)
+        order[here] = rng.permutation(here)
+    return replace(people, beside=people.beside[:, order])
+
+
+def answered(
+    moments: ReleasedMoments, rows: np.ndarray, is_test: bool, n_columns: int
+) -> LinearAnswer:
+    """Answer to combinations of covariates, (m, q)."""
+    names = [""] * len(rows)
+    return questions.answer(Question(moments, names, rows, is_test, n_columns))
+
+
+def held(found: LinearAnswer, truth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which single and which simultaneous intervals hold the truth, (m, d) each."""
+    single, of_all = (
+        (ends[..., 0] <= truth) & (truth <= ends[..., 1])
+        for ends in (found.intervals, found.simultaneous)
+    )
+    return single, of_all
+
+
+def of_study(cell: Cell, seed: int) -> Scores:
+    """Scores of one study."""
+    rng = np.random.default_rng([seed, cell.people, cell.sites, int(cell.epsilon)])
+    everybody, design = asked_of(population(cell.data, cell.sites, seed), cell.kind)
+    people, B = drawn(everybody, cell.people, rng), least_squares(everybody, design)
+    outcomes, q = outcomes_of(people, "covariance"), len(design.effects)
+    design = with_means(people, design, cell.means)
+    moments = release(people, design, cell.epsilon, outcomes, rng)
+    rows = rng.standard_normal((N_QUESTIONS, q))
+    found = answered(moments, rows, False, q)
+    scores = dict.fromkeys(Scores._fields, np.nan)
+    scores["told"] = float(not any(found.why_not))
+    if scores["told"]:
+        single, of_all = held(found, rows @ B)
+        scores["single"], scores["simultaneous"] = single.mean(), float(of_all.all())
+        null = without_effects(people, rng)  # with the same means of sites
+        null = release(null, design, cell.epsilon, outcomes, rng)
+        p = answered(null, np.eye(q), True, q).together
+        scores["alarm"] = np.nan if np.isnan(p).all() else float(np.mean(p < 0.05))
+    k = len(design.covariates[0].effects)
+    fewer = moments.without_others(np.arange(q) < k)
+    found = answered(fewer, np.eye(k), False, q)
+    scores["fewer_told"] = float(not any(found.why_not))
+    if scores["fewer_told"]:
+        alone = replace(design, covariates=design.covariates[:1], interactions=())
+        of_first = replace(everybody, beside=everybody.beside[:1])
+        scores["fewer"] = held(found, least_squares(of_first, alone))[0].mean()
+    if cell.data in SIMULATED and cell.kind == "linear":
+        scores |= spread_of(moments, SIMULATED[cell.data].level)
+    return Scores(**scores)
+
+
+def spread_of(moments: ReleasedMoments, truth: float) -> dict[str, float]:
+    """Whether it can be told how far sites differ, and how often it is right."""
+    try:
+        low, high = site_spread(moments).deviations[:, 1:].T
+    except ValueError:
+        return {"spread_told": 0.0}
+    is_held = (low <= truth) & (truth <= high)
+    return {"spread_told": 1.0, "spread": float(is_held.mean())}
+
+
+def mean_of(studies: list[Scores]) -> Scores:
+    """Mean rates of the studies that can tell; NaN: none can."""
+    told = (rates[np.isfinite(rates)] for rates in np.array(studies).T)
+    return Scores(*(own.mean() if len(own) else np.nan for own in told))
 
 
 def main() -> None:
-    """Draw data sets of each cell, and write how often answers were right."""
-    options, lines = rates.options(__doc__, 200).parse_args(), []
-    for M in PEOPLE:
-        for constants in (False, True):
-            for epsilon in EPSILONS:
-                cell = Cell(M, 45, 10, effect="some", constants=constants)
-                sets = Parallel(options.jobs)(
-                    delayed(of_set)(cell, epsilon, seed)
-                    for seed in range(options.draws)
-                )
-                means = (f"{value:.3f}" for value in np.mean(sets, axis=0))
-                sites = "constants" if constants else "means"
-                lines.append([f"{M}", f"{epsilon:g}", sites, *means])
-                print(*lines[-1], flush=True)
-    single, at_once, alarm, *_, spread = np.array([line[3:] for line in lines], float).T
-    n = options.draws * len(lines)
-    rates.say("asked-effect/simulated", single.mean(), n)
-    rates.say("all-asked-effects/simulated", at_once.mean(), n)
-    rates.say("asked-test/simulated", alarm.mean(), n)
-    rates.say("site-spread/simulated", np.nanmean(spread), n // 2)
-    files.write_table(OUT, HEADER.split(), lines)
+    """Draw studies of each cell, and write how often answers were right."""
+    parser = rates.options(__doc__, 40)
+    parser.add_argument("--data", nargs="+", default=DATA)
+    parser.add_argument("--kinds", nargs="+", default=[*SIZES])
+    parser.add_argument("--epsilons", nargs="+", type=float, default=EPSILONS)
+    parser.add_argument("--small", action="store_true", help="few cells")
+    given, lines = parser.parse_args(), []
+    if given.small:
+        given.data = ("normal", "warfarin")
+    for data, kind in product(given.data, given.kinds):
+        if data not in consortia.names():
+            continue
+        sizes = USUAL[1:2] if given.small else SIZES[kind]
+        for size, epsilon in product(sizes, given.epsilons):
+            cell = Cell(data, kind, *size, epsilon)
+            work = (delayed(of_study)(cell, seed) for seed in range(given.draws))
+            means = mean_of(Parallel(given.jobs)(work))
+            lines.append([*map(str, cell[:5]), f"{epsilon:g}", f"{given.draws}"])
+            lines[-1] += [f"{value:.3f}" for value in means]
+            print(*lines[-1], sep="\t", flush=True)
+    say(lines, given.draws)
+    if (given.data, given.kinds, given.epsilons) == (DATA, [*SIZES], EPSILONS):
+        files.write_table(OUT, HEADER.split(), lines)
+
+
+def say(lines: list[list[str]], n: int) -> None:
+    """Print the rates of rows: means over cells in which studies are told."""
+    for kind, is_own in (("simulated", True), ("tables", False)):
+        own = [line for line in lines if (line[0] in SIMULATED) == is_own]
+        if not own:
+            continue
+        numbers = np.array([line[7:] for line in own], float)
+        _, single, of_all, alarm, _, fewer, _, spread = numbers.T
+        rates.say(f"asked-effect/{kind}", np.nanmean([single, fewer]), n)
+        rates.say(f"all-asked-effects/{kind}", np.nanmean(of_all), n)
+        rates.say(f"asked-test/{kind}", np.nanmean(alarm), n)
+        if np.isfinite(spread).any():
+            rates.say(f"site-spread/{kind}", np.nanmean(spread), n)
 
 
 if __name__ == "__main__":

@@ -1,84 +1,65 @@
-"""Random sites from released moments: those of a mixed model of pooled people."""
+"""How far sites differ: as a mixed model of pooled people says, and as right."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import statsmodels.api
-from contrast_rows import EFFECT, SITES, D, M, people, released, stacked
+from released_contrasts import BETWEEN, SITES, D, M, people, released
 
-from capeneuro.algorithms import designs
-from capeneuro.algorithms.contrasts import ReleasedMoments
-from capeneuro.algorithms.outcomes import Outcomes
-from capeneuro.algorithms.site_effects import random_sites
-from sim.contrasts import correlations
-
-BETWEEN = 0.5  # of sites in outcomes, as contrast_rows draws them
+from capeneuro.algorithms.questions import parse
+from capeneuro.algorithms.site_effects import site_spread
 
 
-def drawn(seed: int, tau: float):
-    """Moments of people of six sites with constants, their rows, and their sites."""
-    rng = np.random.default_rng(seed)
-    R = correlations(D, rng)
-    data, effects, _ = people(rng, R, constants=True)
-    outcomes = Outcomes(np.full(D, 0.3), R)
-    X = stacked(data, effects, outcomes)
-    release = released(X, effects, 0.5, tau, rng)
-    moments = ReleasedMoments.of(release, effects, outcomes, 0.5, outcomes.center)
-    p = len(effects)
-    x = X[p : p + 2] * designs.scales(effects)[:2, None]
-    return moments, x, outcomes.inverse @ X[2 * p :], data[0]
-
-
-def test_without_privacy_it_is_the_mixed_model_of_pooled_people():
-    moments, x, y, site = drawn(3, 0.0)
-    found = random_sites(moments)
+def test_without_privacy_it_is_that_of_a_mixed_model_of_pooled_people():
+    drawn = people(np.random.default_rng(3))
+    moments = released(drawn)
+    found, rows = site_spread(moments), np.column_stack([np.ones(M), *drawn.beside])
     assert (found.p_values < 1e-6).all()
-    for j in range(D):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of its optimizer, which converged
-            model = statsmodels.api.MixedLM(
-                y[j], np.column_stack([np.ones(M), *x]), groups=site
-            ).fit()
-        np.testing.assert_allclose(found.effects[:, j], model.fe_params[1:], atol=2e-4)
-        np.testing.assert_allclose(found.errors[:, j], model.bse_fe[1:], rtol=0.02)
-        # Paule and Mandel's variance against that by restricted likelihood.
-        between = float(model.cov_re[0, 0]) ** 0.5
-        assert found.deviations[j, 0] == pytest.approx(between, rel=0.01)
+    assert (found.deviations[:, 1] < found.deviations[:, 0]).all()
+    fewer = site_spread(parse("~ age", moments).moments)
+    for kept, spread in (([0, 1, 2], found), ([0, 2], fewer)):
+        for j in range(0, D, 4):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of its optimizer, which converged
+                model = statsmodels.api.MixedLM(
+                    drawn.y[j], rows[:, kept], groups=drawn.site
+                ).fit()
+            # Paule and Mandel's variance against that by restricted likelihood.
+            between = float(model.cov_re[0, 0]) ** 0.5
+            assert spread.deviations[j, 0] == pytest.approx(between, rel=0.05)
 
 
-@pytest.mark.parametrize("tau", [0.0, 0.001, 0.003])
-def test_effects_and_deviations_of_sites_lie_in_their_intervals(tau):
-    off, inside = [], []
-    truth = np.stack([EFFECT * (np.arange(D) < D // 2), np.full(D, 0.1)])
+@pytest.mark.parametrize("epsilon", [None, 4.0])
+def test_deviations_of_sites_lie_in_their_intervals(epsilon):
+    inside = []
     for seed in range(25):
-        found = random_sites(drawn(seed, tau)[0])
-        off.append(np.abs(found.effects - truth) <= 1.96 * found.errors)
-        low, high = found.deviations[:, 1:].T
+        drawn = people(np.random.default_rng(seed))
+        low, high = site_spread(released(drawn, epsilon, seed)).deviations[:, 1:].T
         inside.append((low <= BETWEEN) & (high >= BETWEEN))
-    assert np.mean(off) >= 0.92
-    assert np.mean(inside) >= 0.86
+    assert np.mean(inside) >= 0.88
 
 
-def test_sites_that_do_not_differ_have_an_interval_from_zero():
-    rng = np.random.default_rng(0)
-    data, effects, _ = people(rng, np.eye(D), constants=True)
-    data[3] -= np.stack([data[3][:, data[0] == s].mean(1) for s in range(SITES)], 1)[
-        :, data[0]
-    ]
-    outcomes = Outcomes(np.full(D, 0.3), np.eye(D))
-    release = released(stacked(data, effects, outcomes), effects, 0.5, 0.0, rng)
-    moments = ReleasedMoments.of(release, effects, outcomes, 0.5, outcomes.center)
-    found = random_sites(moments)
+@pytest.mark.parametrize("epsilon", [None, 4.0])
+def test_sites_that_do_not_differ_are_not_told(epsilon):
+    drawn = people(np.random.default_rng(0))
+    rest = drawn.y - 0.1 * drawn.beside[1]
+    here = drawn.site == np.arange(SITES)[:, None]
+    means = rest @ here.T / here.sum(axis=1)
+    noise = np.random.default_rng(1).standard_normal(means.shape)
+    alike = replace(
+        drawn, y=drawn.y - (means - noise / np.sqrt(here.sum(axis=1)))[:, drawn.site]
+    )
+    found = site_spread(released(alike, epsilon))
     assert (found.deviations[:, 1] == 0).mean() > 0.8
-    np.testing.assert_allclose(found.effects, found.fixed, atol=0.05)
+    assert (found.p_values < 0.05 / D).sum() == 0
 
 
-def test_without_constants_of_sites_it_says_what_to_do():
-    rng = np.random.default_rng(0)
-    data, effects, _ = people(rng, np.eye(D))
-    outcomes = Outcomes(np.full(D, 0.3), np.ones(D))
-    release = released(stacked(data, effects, outcomes), effects, 0.5, 0.0, rng)
-    moments = ReleasedMoments.of(release, effects, outcomes, 0.5, outcomes.center)
-    with pytest.raises(ValueError, match="sites: constants"):
-        random_sites(moments)
+def test_what_it_cannot_say_is_named():
+    drawn = people(np.random.default_rng(0))
+    with pytest.raises(ValueError, match="effect of group 1 - 0 cannot be told, since"):
+        site_spread(released(drawn, 0.2))
+    two = replace(drawn, site=drawn.site % 2)
+    with pytest.raises(ValueError, match="needs 3 sites or more, got 2"):
+        site_spread(released(two))

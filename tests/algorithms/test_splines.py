@@ -43,11 +43,9 @@ def test_columns_are_orthogonal_and_bounded(knots):
     x = curve.columns(NORMAL)
     np.testing.assert_allclose(x[0], NORMAL)
     np.testing.assert_allclose(x @ x.T / len(NORMAL), np.eye(len(x)), atol=0.03)
-    z = curve.instruments(x)
-    assert (np.abs(z) <= 1).all() and np.abs(z.mean(axis=1)).max() < 1e-9
     ends = curve.columns(np.array([-FARTHEST, FARTHEST]))
     assert (np.abs(ends) <= curve.bounds[:, None] + 1e-12).all()
-    assert (curve.products > 0.3).all() and (curve.bounds < 12).all()
+    assert (curve.bounds < 12).all()
 
 
 def test_knots_may_lie_as_far_as_a_number_counts():
