@@ -520,7 +520,7 @@ def charted(made) -> Path:
             "sex": {"groups": [1, 2]},
         }
         study["contrast"] |= {"primary": None, "interactions": [["age", "sex"]]}
-        study["accept"] = ACCEPT
+        study["budget"]["epsilon"], study["accept"] = 9.0, ACCEPT
         files.write_text(Path("charted.yaml"), yaml.safe_dump(study, sort_keys=False))
         done = [("validate",), ("plan",)]
         done += [("prepare", "--site", name) for name in SITES]
