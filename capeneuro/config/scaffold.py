@@ -165,7 +165,7 @@ QUESTIONS = {
     "contrast.covariates": "Columns of the sites' tables: groups, or a number's public "
     "mean and deviation.",
     "contrast.primary": "The one that the study is about: its effects have the "
-    "noise.",
+    "verdicts and the least noise.",
     "regression": "The question: what predicts this column?",
     "regression.target": "Column of the sites' tables of people.",
     "regression.bounds": "Its least and largest value.",

@@ -113,7 +113,7 @@ class Chapter(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """The outcome in a sentence: of the primary question, which has the verdicts."""
+        """The outcome in a sentence, of the primary question if there is one."""
         line = sentences.found_line(self.config.arm, self.verdicts)
         if self.primary and self.config.arm != "non-private":
             return self.primary
