@@ -833,8 +833,9 @@ def _estimates(
 
     The damped minimizer ``w = A g`` weighs the normal equations ``M b = g`` so that
     noise stays small; row k of A over ``(A M)_kk`` is r, with ``r'M_k = 1``. So ``r'g``
-    is b_k, plus what r leaves of the others, ``r'M_l b_l``: their squares, taken to be
-    the larger of those of w and of the minimizer's prior, are added to the variance.
+    is b_k, plus what r leaves of the others, ``r'M_l b_l``. Sizes of these b are taken
+    to be those of w, or of the minimizer's prior if that is larger, and to add up: what
+    correlated features have left of them goes one way.
 
     Estimable is a coefficient if the variation of its feature that r has, 1, exceeds
     the largest that noise alone reaches along r, ``|r| edge``: r is found on the same
@@ -860,7 +861,7 @@ def _estimates(
     u = np.append(-w, 1.0)
     of_means = _noise_of_means(released, u, float(u @ u), common)
     variances = noise + np.sum(r @ (of_means + residual * people) * r, axis=1)
-    variances += leakage**2 @ np.maximum(w**2, prior)
+    variances += (np.abs(leakage) @ np.maximum(w**2, prior) ** 0.5) ** 2
     is_estimable = edge(tau, D) * lengths**0.5 < 1
     if not tau:
         is_estimable = np.sum(leakage**2, axis=1) < ROUNDING**0.5
