@@ -840,7 +840,7 @@ def _estimates(
     Estimable is a coefficient if the variation of its feature that r has, 1, exceeds
     the largest that noise alone reaches along r, ``|r| edge``: r is found on the same
     noise, so it can lie along its largest eigenvector. It has no constant, but was
-    chosen among eight rules with all four tables of evidence/truth/regression.py in view.
+    chosen among eight rules with all tables of evidence/truth/regression.py in view.
     """
     S, tau, D = released.matrix, released.noise_deviation, len(released.matrix) - 1
     M, g, v = S[:-1, :-1] + ridge * np.eye(D), S[:-1, -1], max(float(S[-1, -1]), 0.0)
