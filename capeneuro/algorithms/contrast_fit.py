@@ -40,6 +40,8 @@ N_PASSES = 3
 ESTIMABLE = 3.0
 # Variance given the others, over the variance, of a covariate that is one of them.
 COLLINEAR = 1e-6
+# How much a clip takes of strong effects, usually, and what it leaves at least.
+BENT, LEAST_KEPT = 0.3, 0.4
 # Smallest variance of a covariate that is believed, over the likely one.
 LEAST_VARIANCE = 0.01
 # Smallest number that is divided by.
@@ -93,7 +95,20 @@ class Moments:
     share: float = 1.0
 
     def and_draft(self, draft: "Moments") -> "Moments":
-        """Moments of two releases, by their noise: this is of what the draft left."""
+        """Moments of two releases, by their noise: this is of what the draft left.
+
+        The draft's clip takes more from people with strong effects. By how much is told
+        by this release, in which little of them is left.
+        """
+        noise_of_H = self.of_G * (1 + self.bias.mean())
+        H = self.G + self.J @ self.slopes
+        size = np.maximum(np.sum(H**2, axis=1) - H.shape[1] * noise_of_H, LEAST)
+        noise_of_G = draft.of_G * (1 + draft.bias.mean())
+        vague = (noise_of_G + noise_of_H) / size
+        told = BENT**2 / (BENT**2 + vague)
+        kept = 1 + told * (np.sum(draft.G * H, axis=1) / size - 1)
+        kept = np.clip(kept, LEAST_KEPT, 1)
+        draft = replace(draft, G=draft.G / kept[:, None], of_G=draft.of_G / kept**2)
         noise, of_draft = (
             m.of_G.mean() * (1 + m.bias.mean()) + LEAST for m in (self, draft)
         )
@@ -114,6 +129,9 @@ class Moments:
             slopes=a * self.slopes,
             bias=both("bias", a),
             share=a,
+            # What is not known of that multiplies effects.
+            of_means=self.of_means
+            + np.diag(((1 - a) * np.diag(self.J) / kept) ** 2 * (1 - told) * BENT**2),
         )
 
     def without_others(self, kept: np.ndarray) -> "Moments":
@@ -326,8 +344,20 @@ class Fit:
 
     @cached_property
     def b(self) -> np.ndarray:
-        """Effects of coded covariates on T y, (q, d)."""
-        return self.moments.slopes + self._rows.R @ self.moments.G
+        """Effects of coded covariates on T y, (q, d).
+
+        Less what damping leaves of the others, as far as the release tells these.
+        """
+        rest = self._rows.R @ self.moments.G
+        told = self._likely / (self._likely + self.of_noise + LEAST)
+        return self.moments.slopes + rest - self._rows.left @ (told * rest)
+
+    @cached_property
+    def _likely(self) -> np.ndarray:
+        """Mean square of effects that were not subtracted before, of T y, (q, d)."""
+        s, rest = self.pilot.squares, self._rows.R @ self.moments.G
+        square = np.mean(rest**2 - self.of_noise, axis=1)
+        return np.outer(np.maximum(self._least, square), s / s.mean())
 
     @cached_property
     def of_noise(self) -> np.ndarray:
@@ -483,10 +513,9 @@ class Fit:
 
     @cached_property
     def _of_left(self) -> np.ndarray:
-        """Mean square of effects that damping leaves, of T y, (q, d)."""
-        s, share = self.pilot.squares, self.believed(self.b, self.of_noise)
-        least = np.outer(self._least, s / s.mean())
-        return np.maximum(least, share[:, None] * self.b**2)
+        """Variance of effects that damping leaves, of T y, (q, d)."""
+        noise = self.of_noise + LEAST
+        return self._likely * noise / (self._likely + noise)
 
     def _of_effects(self, rest: np.ndarray) -> np.ndarray:
         """Variance of G by noise of J, in outcomes' units, (q, d).
