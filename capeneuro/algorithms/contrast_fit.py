@@ -127,7 +127,13 @@ class Moments:
             J=both("J", c),
             of_J=both("of_J", c, 2),
             slopes=a * self.slopes,
-            bias=both("bias", a),
+            bias=(
+                # What clips take is on the same side in both.
+                a * (self.bias * self.of_G.mean()) ** 0.5
+                + (1 - a) * (draft.bias * draft.of_G.mean()) ** 0.5
+            )
+            ** 2
+            / (both("of_G", a, 2).mean() + LEAST),
             share=a,
             # What is not known of that multiplies effects.
             of_means=self.of_means
