@@ -203,21 +203,6 @@ def third_moment(D: int) -> Case:
     return Case("third_moment", D, sizes, parts, [pair], parameters)
 
 
-def site_sums(q: int, S: int) -> Case:
-    """Products of two balls, each turned by itself: one part."""
-    x = np.array([*axes(q, 1), *axes(S, 1)])
-    y = np.array([*axes(q, -1), *axes(S, 1)])
-    parameters = {"weights": np.ones(q), "n_sites": S}
-    return Case(
-        "site_sums",
-        q + S,
-        [q * S],
-        lambda v: np.array([(v**2).sum()]),
-        [(x, y)],
-        parameters,
-    )
-
-
 CASES = [
     mean(50),
     second_moment(10),
@@ -228,7 +213,6 @@ CASES = [
     bin_shares(50),
     third_moment(10),
     third_moment(40),
-    site_sums(5, 10),
 ]
 
 

@@ -48,12 +48,15 @@ REACH = {
     "whitened_word_triples": 2.0,
     "white_second_moment": ROOT2,
     "deviation": 2.0,
-    "linear_moments": 2.0,
-    "site_sums": 2.0,
     "infomax_gradient": 2.0,
     "infomax_skew": 2.0,
     "infomax_curvature": 2.0,
 }
+# Two queries have a distance that depends on their parameters; the record lists it.
+# Moments have one without a histogram and one with it, a pilot one for each choice of
+# parts.
+LINEAR = [math.sqrt(4.72 / 1.85), math.sqrt(5.44 / 2.21)]
+DISTANCES = {"linear_moments": LINEAR, "pilot_moments": []}
 VIEWS = ("reader", "partner", "partners", "aggregator")
 VIEWS += ("aggregator_and_colluders", "site_as_aggregator")
 CHARGED = "aggregator_and_colluders"
@@ -274,8 +277,14 @@ def _check_release(
 ) -> None:
     """Recompute one release: sensitivities, losses of all classes, noise."""
     query, arm, clip = release["query"], release["arm"], release["clip"]
-    if query not in REACH:
-        found.differ(f"{at}.query", query, f"one of {', '.join(REACH)}")
+    if query not in REACH | DISTANCES:
+        found.differ(f"{at}.query", query, f"one of {', '.join(REACH | DISTANCES)}")
+        return
+    distance = release.get("distance")
+    if query in REACH:
+        found.compare(f"{at}.distance", distance, None)
+    elif not _is_distance(query, distance):
+        found.differ(f"{at}.distance", distance, "one that its parts can have")
         return
     found.require(f"{at}.arm", arm in (*EXACT, record["arm"]), "the study's, or exact")
     found.require(f"{at}.round", release["round"] >= 0, "at least 0")
@@ -288,7 +297,7 @@ def _check_release(
     names = list(release["sites"])
     gamma = tuple(release["sites"][name]["variance"] for name in names)
     n_lost = max(len(names) - record["survivor_threshold"], 0)
-    reach = REACH[query] if record["relation"] == "replace-one" else 1.0
+    reach = _reach(record, release)
     for k, name in enumerate(names):
         part, at_site = release["sites"][name], f"{at}.sites.{name}"
         found.compare(
@@ -315,6 +324,21 @@ def _check_release(
     right = reach * clip / sum(release["sites"][names[s]]["n_units"] for s in present)
     right *= math.sqrt(math.fsum(gamma[s] for s in in_sum))
     found.compare(f"{at}.noise_deviation", release["noise_deviation"], right)
+
+
+def _is_distance(query: str, distance: Any) -> bool:
+    if not isinstance(distance, float):
+        return False
+    known = DISTANCES[query]
+    near = TOLERANCE * distance
+    is_between = ROOT2 - near <= distance <= 2 + near
+    return any(_same(distance, d) for d in known) if known else is_between
+
+
+def _reach(record: Mapping[str, Any], release: Mapping[str, Any]) -> float:
+    """How far a unit moves a mean, over clip / n."""
+    own = REACH.get(release["query"]) or release["distance"]
+    return own if record["relation"] == "replace-one" else 1.0
 
 
 def _draws(record: Mapping[str, Any]) -> list[tuple[int, float]]:
@@ -661,7 +685,7 @@ def _deviation_of(
     if release["clip"] is None:
         return ""
     n = sum(x["n_units"] for x in release["sites"].values())
-    reach = REACH[release["query"]] if record["relation"] == "replace-one" else 1.0
+    reach = _reach(record, release)
     gamma = (reach * release["clip"] / n) ** 2 * release["sites"][site]["variance"]
     zero_sum = record["noise_ratio"] * gamma if release["arm"] == "cape" else 0.0
     is_part = part == "masked" and release["arm"] == "cape"

@@ -48,6 +48,8 @@ LEAST = 1e-30
 LEAST_LEFT = 0.5
 # Error of a variance, over it, since outcomes do not correlate quite as in public.
 OF_FORM = 0.2
+# Share of what people count less that may go with a covariate.
+OFF_SIDE = 0.5
 # Why an effect cannot be estimated.
 COLLINEAR_WITH_OTHERS = "the other covariates go with it"
 NOISY_MEANS = "noise hides the means of sites"
@@ -342,9 +344,8 @@ class Fit:
     @cached_property
     def real(self) -> np.ndarray:
         """Squares of effects less what is noise, in the unit of outcomes, (q, d)."""
-        b = self.outcomes.back(self.b)
-        share = self.believed(b, self.outcomes.variances_back(self.of_noise))
-        return share[:, None] * b**2
+        share = self.believed(self.b, self.of_noise)
+        return share[:, None] * self.outcomes.back(self.b) ** 2
 
     @cached_property
     def _signs(self) -> np.ndarray:
@@ -474,13 +475,18 @@ class Fit:
         """Variance of G by noise of sites' means, where outcomes differ, (q, d)."""
         pilot, here = self.pilot, self.pilot.shares > 0
         noise = pilot.shares[here] ** 2 * pilot.center_errors[:, here] ** 2
-        return noise @ pilot.left[:, here].T
+        of_noise = noise @ pilot.left[:, here].T
+        # Who is shortened about a mean that is off counts less on one side of it.
+        lost = (OFF_SIDE * (1 - self.moments.weight)) ** 2
+        variance = np.maximum(np.diag(self.moments.J), 0)
+        return of_noise + (lost * pilot.offset * variance)[:, None]
 
     @cached_property
     def _of_left(self) -> np.ndarray:
         """Mean square of effects that damping leaves, of T y, (q, d)."""
-        s = self.pilot.squares
-        return np.outer(self._least, s / s.mean())
+        s, share = self.pilot.squares, self.believed(self.b, self.of_noise)
+        least = np.outer(self._least, s / s.mean())
+        return np.maximum(least, share[:, None] * self.b**2)
 
     def _of_effects(self, rest: np.ndarray) -> np.ndarray:
         """Variance of G by noise of J, in outcomes' units, (q, d).
@@ -542,13 +548,13 @@ class Fit:
         """Why combinations, (m, q), cannot be estimated; empty: they can."""
         parts, reasons = self.variances(joined), []
         for k, row in enumerate(joined):
-            of_data = np.mean(parts["noise"][k] + parts["sampling"][k])
+            of_data = parts["noise"][k] + parts["sampling"][k] + LEAST
             hidden = np.flatnonzero((row != 0) & ~self._rows.varies)
             if len(hidden):
                 reasons.append(self._why(hidden[0]))
-            elif np.mean(parts["left"][k]) > of_data:
+            elif np.mean(parts["left"][k] / of_data) > 1:
                 reasons.append(COLLINEAR_WITH_OTHERS)
-            elif np.mean(parts["sites"][k]) > of_data:
+            elif np.mean(parts["sites"][k] / of_data) > 1:
                 reasons.append(NOISY_MEANS)
             else:
                 reasons.append("")

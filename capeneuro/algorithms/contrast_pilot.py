@@ -40,7 +40,9 @@ FARTHEST = 3.0
 RADIUS = 2.0
 # How far sites differ in outcomes, over these' variance: usually, and its deviation.
 APART = 0.3
-# Largest share of the mean square of outcomes that means of sites explain.
+# Largest shares of the mean square of outcomes that their mean in bounds, and means of
+# sites explain.
+MOST_OF_MEAN = 0.9
 MOST_OF_SITES = 0.7
 # How far variances of outcomes are from the likely ones, usually, over these: where a
 # covariance of other people is public, and where bounds are.
@@ -61,8 +63,8 @@ class Pilot:
         Of coded covariates, as released, (q, S), and deviations of their noise.
     site_means, site_errors
         Of T y less the public center, as released, (d, S), and of noise, (S,).
-    mean, mean_error
-        Of T y over all people, (d,).
+    mean, mean_error, reference
+        Of T y over all people, (d,), its noise, and where it was looked for, (d,).
     squares
         Variances of T y within sites, (d,).
     square_errors
@@ -85,6 +87,7 @@ class Pilot:
     site_errors: np.ndarray
     mean: np.ndarray
     mean_error: float
+    reference: np.ndarray
     squares: np.ndarray
     square_errors: np.ndarray
     apart: float
@@ -105,12 +108,31 @@ class Pilot:
     def means(self) -> np.ndarray:
         """Means of T y at sites, shrunk to that of all, (d, S)."""
         off = np.where(np.isfinite(self.site_errors), self.site_means, 0)
-        return self.mean[:, None] + self.kept * (off - self.mean[:, None])
+        return self._common[:, None] + self.kept * (off - self._common[:, None])
+
+    @cached_property
+    def _believed(self) -> float:
+        """Share of the mean's distance from the center that is no noise."""
+        off, d = self.mean - self.reference, len(self.mean)
+        return max(0.0, 1 - d * self.mean_error**2 / max(float(off @ off), 1e-300))
+
+    @cached_property
+    def _common(self) -> np.ndarray:
+        """Mean of T y, shrunk to the center by its noise [James & Stein 1961], (d,)."""
+        return self.reference + self._believed * (self.mean - self.reference)
+
+    @cached_property
+    def offset(self) -> float:
+        """Mean square by which the shrunk mean is off, of an outcome."""
+        off = self.mean - self.reference
+        lost = min(float(np.mean(off**2)), self.mean_error**2)
+        return self._believed * self.mean_error**2 + (1 - self._believed) * lost
 
     @cached_property
     def left(self) -> np.ndarray:
         """Variance of a site's mean about the shrunk one, (d, S)."""
-        return np.outer(self.apart * self.squares, 1 - self.kept)
+        of_sites = np.outer(self.apart * self.squares, 1 - self.kept)
+        return of_sites + (1 - self.kept) ** 2 * self.offset
 
     @cached_property
     def center(self) -> np.ndarray:
@@ -169,7 +191,7 @@ def released_range(
     mean = mean * max(0.0, 1 - d * noise_of_mean**2 / square)
     about_middle = fitting(shares, noise[5], release.n_units, None, unit)
     squares, _ = about_middle.square
-    within = max(squares - float(mean @ mean), (1 - MOST_OF_SITES) * squares)
+    within = max(squares - float(mean @ mean), (1 - MOST_OF_MEAN) * squares)
     return mean, about_middle.typical * (within / squares) ** 0.5
 
 
@@ -234,9 +256,11 @@ def released_pilot(
         total, likely = squares.sum(), squares
     # Bounds hardly tell how outcomes vary, a covariance of others does.
     usual = KNOWN if outcomes.has_covariance else UNKNOWN
-    off = squares * total / max(squares.sum(), 0.3 * total) - likely
+    off = squares - likely
+    by_chance = 1 + 2 * (2 / d) ** 0.5
     varies = max(
-        float(np.mean(off**2)) - error**2, usual**2 * float(np.mean(likely**2))
+        float(np.mean(off**2)) - by_chance * error**2,
+        usual**2 * float(np.mean(likely**2)),
     )
     own = varies / (varies + error**2)
     squares = np.maximum(likely + own * off, LEAST_SQUARE * likely)
@@ -251,6 +275,7 @@ def released_pilot(
         site_errors,
         mean,
         mean_error,
+        center,
         squares / (1 + apart),
         square_errors / (1 + apart),
         apart,
@@ -295,6 +320,7 @@ def likely_pilot(
         site_errors=np.full(S, RADIUS * of_parts[2] * S),
         mean=np.zeros(d),
         mean_error=RADIUS * float(of_parts[1]),
+        reference=np.zeros(d),
         squares=outcomes.shape,
         square_errors=np.zeros(d),
         apart=APART,

@@ -319,7 +319,8 @@ class Foretold:
     Parameters
     ----------
     errors
-        Standard errors, in the units of both, (q, d).
+        Standard errors, in the units of both, (q, d); infinite of effects that cannot
+        be told.
     sampling
         The part of sampling, (q, d).
     deviations
@@ -399,8 +400,10 @@ def foretold(
     fit = Fit(effects, outcomes, pilot, moments)
     estimate, parts = fit.estimate(np.eye(q)), fit.variances(np.eye(q))
     bound = np.array([e.bound for e in effects])[:, None]
+    errors = np.sqrt(estimate.variances_at(np.zeros((q, d)))) / bound
+    is_told = np.array([not why for why in fit.why_not])
     return Foretold(
-        np.sqrt(estimate.variances_at(np.zeros((q, d)))) / bound,
+        np.where(is_told[:, None], errors, np.inf),
         np.sqrt(parts["sampling"]) / bound,
         fit.deviations,
     )

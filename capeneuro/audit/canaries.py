@@ -37,8 +37,8 @@ ARMS = ("pooled", "local", "conventional", "cape", "secure_sum")
 DELTA = 1e-5
 # Both volumes of the attacked person in the two worlds. Clipped contributions: x and
 # -x; x x' of two orthogonal x; nearly x h' and -x h'; x x x and -x x x; x x' and 0
-# about 2 I; K and -K; about I and -I; q and -q. Every entry moves, so none may lack
-# noise.
+# about 2 I; nearly v and -v, with squares; nearly u y and -u y, with n n near 0 and 1;
+# K and -K; about I and -I; q and -q. Every entry moves, so none may lack noise.
 CANARIES = {
     "mean": ([[1e3, 1e3], [500, 500]], [[-1e3, -1e3], [-500, -500]]),
     "second_moment": ([[1e3, 1e3], [500, 500]], [[-500, -500], [1e3, 1e3]]),
@@ -47,10 +47,10 @@ CANARIES = {
     "third_moment": ([[1e3, 1e3], [500, 500]], [[-1e3, -1e3], [-500, -500]]),
     "white_second_moment": ([[1e3, 1e3], [500, 500]], [[-500, -500], [1e3, 1e3]]),
     "deviation": ([[1e3, 1e3], [1e3, 1e3]], [[0, 0], [0, 0]]),
-    "linear_moments": ([[1, 1], [1, 1], [0.9, 0.9]], [[1, 1], [-1, -1], [-1e3, -1e3]]),
-    "site_sums": (
-        [[1, 1], [1, 1], *[[0, 0]] * 3],
-        [[-1e3, -1e3], [1, 1], *[[0, 0]] * 3],
+    "pilot_moments": ([[1e3, 1e3]] * 3, [[-0.95, -0.95], [1, 1], [-0.95, -0.95]]),
+    "linear_moments": (
+        [[1e-3, 1e-3], [1, 1], [1e4, 1e4]],
+        [[-1e3, -1e3], [1, 1], [789, 789]],
     ),
     "infomax_skew": ([[1e3, 1e3], [1, 1]], [[1, 1], [1e3, 1e3]]),
     "infomax_gradient": ([[0, 0], [0, 0]], [[1e3, 0], [0.2, 1e3]]),
@@ -72,8 +72,25 @@ PARAMETERS = {
     "white_second_moment": {"clip": 1.0},
     # Nobody's second moment is as far below the public one as another's is above.
     "deviation": {"energies": np.full(2, 2.0), "weights": np.eye(2), "clip": 1.0},
-    "linear_moments": {"weights": np.ones(1), "clip": 1.0},
-    "site_sums": {"weights": np.ones(1), "n_sites": 1, "clip": 1.0},
+    # Without a histogram, most of whose bins nobody would be in.
+    "pilot_moments": {
+        "weights": np.ones(1),
+        "n_sites": 1,
+        "center": np.zeros(3),
+        "radius": 1.0,
+        "unit": 1.0,
+        "parts": np.array([1.0, 1.0, 1.0, 0.3, 0.3, 0.0]),
+        "clip": 1.0,
+    },
+    "linear_moments": {
+        "weights": np.ones(1),
+        "norms_of": np.ones(1),
+        "longest": 1.0,
+        "centers": np.zeros((1, 1)),
+        "means": np.zeros((1, 1)),
+        "slopes": np.zeros((1, 1)),
+        "clip": 1.0,
+    },
     "infomax_skew": {"W": np.eye(2), "clip": 1.0},
     "infomax_gradient": {"W": np.eye(2), "b": np.zeros(2), "clip": 1.0},
     "infomax_curvature": {"W": np.eye(2), "clip": 1.0},

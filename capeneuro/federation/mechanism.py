@@ -523,6 +523,9 @@ class Mechanism:
         query, parameters = QUERIES[request.query], request.parameters
         clip = float(parameters["clip"])
         bounded = np.isfinite(clip)
+        apart = {}
+        if query.distance is not None:  # of what was asked for, which is not here
+            apart["distance"] = query.distance(parameters)
         gamma = list(request.variances.values())
         coalition = self.budget.coalition(len(request.roster))
         views = parties.views(self.arm, gamma, self.noise_ratio, coalition)
@@ -543,6 +546,7 @@ class Mechanism:
                 "size": size,
                 "arm": self.arm,
                 "clip": clip if bounded else None,
+                **apart,
                 "noise_deviation": deviation,
                 "survivors": survivors,
                 "sites": sites,

@@ -34,7 +34,7 @@ from capeneuro.flare.answering import AnsweringSite
 from capeneuro.privacy import accounting, noise
 from capeneuro.privacy.queries import QUERIES, largest_contribution
 from capeneuro.report import disclosure
-from capeneuro.report.protection import ANSWERS, ROUGH_MEAN
+from capeneuro.report.protection import ANSWERS
 from capeneuro.studies import flow, gate, one_process, registry, travel, workflow
 from capeneuro.studies import sites as site_files
 from capeneuro.studies.tasks import Task
@@ -445,7 +445,7 @@ def _lines(visit: Visit, stage: StudyConfig, releases: Sequence[Request]) -> lis
             cost = "exact, without privacy"
         elif request not in new:
             cost = "answered before, costs nothing"
-        lines.append(f"  {_words(stage, request)}: {cost}")
+        lines.append(f"  {_words(request)}: {cost}")
     question = f"study {visit.study.study!r} asks {visit.name} for"
     if not lines and _is_over(visit):
         return [
@@ -501,11 +501,8 @@ def _spent(visit: Visit, stage: StudyConfig) -> float:
     return _ledger(visit).spent(root, stage.identity, visit.name, stages).mu()
 
 
-def _words(stage: StudyConfig, request: Request) -> str:
+def _words(request: Request) -> str:
     """A release in words."""
-    is_centered = "center" in request.parameters or "center" not in stage.n_releases
-    if request.query == "linear_moments" and not is_centered:
-        return ROUGH_MEAN
     number = f", round {request.round + 1}" if request.round else ""
     return f"{ANSWERS[request.query]}{number}"
 
@@ -519,7 +516,7 @@ def _statement(
 ) -> dict[str, Any]:
     """Content of the disclosure statement, all of it strings and small numbers."""
     promise, entry = stage.promise_of(visit.name), visit.manifest.sites[visit.name]
-    arrays = [row for a in answered for row in _arrays(stage, a, visit.name)]
+    arrays = [row for a in answered for row in _arrays(a, visit.name)]
     losses = {a.request.digest: _loss(a.request, visit.name) for a in answered}
     new = [loss for digest, loss in losses.items() if digest not in charged]
     spends = accounting.compose(new)
@@ -569,7 +566,7 @@ def _statement(
         "institution": entry.institution,
         "contact": entry.contact,
         "written": datetime.now().astimezone().isoformat(" ", "minutes"),
-        "asked": [_words(stage, a.request) for a in answered],
+        "asked": [_words(a.request) for a in answered],
         "arrays": arrays,
         "brief": brief,
         "beside": BESIDE.format(units=units, n=n_units),
@@ -594,7 +591,7 @@ def _statement(
     }
 
 
-def _arrays(stage: StudyConfig, answered: Answered, name: str) -> list[dict[str, Any]]:
+def _arrays(answered: Answered, name: str) -> list[dict[str, Any]]:
     """List each array that leaves with its meaning, size, range and noise."""
     request, rows = answered.request, []
     query = QUERIES[request.query]
@@ -604,7 +601,7 @@ def _arrays(stage: StudyConfig, answered: Answered, name: str) -> list[dict[str,
     # Public numbers: the very least and largest would be told to who carries the file.
     reach = largest_contribution(request.parameters)
     reach += noise.LARGEST * (gamma**0.5 + sigma2**0.5)
-    words = _words(stage, request)
+    words = _words(request)
     for kind in ("noisy", "masked"):
         x = answered.reply.get(kind)
         if x is None:

@@ -296,13 +296,8 @@ class SmallMatrix:
         ---------
         Entries are bounded, and there are fewer rows and columns than the data's rows.
         """
-        return (
-            _is_float64(value)
-            and value.ndim == 2
-            and value.size > 0
-            and sum(value.shape) < n_rows
-            and _is_moderate(value)
-        )
+        is_small = _is_float64(value) and value.ndim == 2 and sum(value.shape) < n_rows
+        return is_small and value.size > 0 and _is_moderate(value)
 
 
 @dataclass(frozen=True)

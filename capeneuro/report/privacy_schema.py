@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
@@ -86,6 +87,9 @@ class ReleaseRecord(RecordPart):
     """Numbers in the answer."""
     arm: str
     clip: Size | None
+    distance: Size | None = None
+    """Largest distance of two units over the clip, where parts of the answer that were
+    asked for decide it; null: the query's own."""
     noise_deviation: Size | None
     """Of the noise in each number; null: a void round, which gave nothing."""
     survivors: list[str]
@@ -384,6 +388,14 @@ def _of_releases(record: Mapping[str, Any]) -> Iterable[tuple[str, Any, Any]]:
             yield f"{at_release}.query", release["query"], "a query of this version"
             continue
         query, clip_options = QUERIES[release["query"]], {"clip": release["clip"]}
+        distance = release.get("distance")
+        if query.distance is None:
+            yield f"{at_release}.distance", distance, None
+        elif distance is None or not math.sqrt(2.0) <= distance <= 2.0:
+            yield f"{at_release}.distance", distance, "from sqrt(2) to 2"
+            continue
+        else:
+            query = replace(query, distance=lambda _, distance=distance: distance)
         n_units = [release["sites"][name]["n_units"] for name in names]
         gamma = [release["sites"][name]["variance"] for name in names]
         n_dropout = max(len(names) - record["survivor_threshold"], 0)

@@ -25,15 +25,13 @@ ANSWERS = {
     "gradient)",
     "log_odds_counts": "how many people of each group are in each of public bins of "
     "the network's log-odds, as shares",
-    "linear_moments": "how covariates vary with each other and with each outcome, how "
-    "much each outcome varies, and how much each person counts on average",
-    "site_sums": "of the covariates: the mean of each at each site",
+    "pilot_moments": "the mean of each outcome, and how many people are how far from "
+    "expected outcomes, as shares; mostly also the means of covariates and outcomes at "
+    "each site, how much each outcome varies, and how covariates vary with each other",
+    "linear_moments": "how covariates vary with each outcome, how much that differs "
+    "between people, and how covariates vary with each other; in a draft also how many "
+    "people count how much, as shares",
 }
-# The answer to a request for moments before there is a center to count outcomes from.
-ROUGH_MEAN = (
-    "a rough mean of each outcome, which the next step subtracts from everybody's "
-    f"outcomes; beside it, with more noise than there, {ANSWERS['linear_moments']}"
-)
 # Content that sites send without noise, by its name in their messages: description, and
 # the party that states it.
 WITHOUT_NOISE = {

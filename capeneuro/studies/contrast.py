@@ -258,12 +258,14 @@ class ContrastKind(RowStudyKind):
         """Print what the pilot foretells, and stop if that is too little."""
         if foretold.over_sampling <= 1:  # without noise
             return
-        smallest = foretold.smallest(LEVEL, POWER)
-        print(
-            f"the pilot foretells a standard error of {foretold.error:.2g} deviations "
-            f"of an outcome (smallest effect seen {smallest:.2g}), "
-            f"{foretold.over_sampling:.2g} times that of all data"
-        )
+        told = "that the effect cannot be told"
+        if np.isfinite(foretold.error):
+            told = (
+                f"a standard error of {foretold.error:.2g} deviations of an outcome "
+                f"(smallest effect seen {foretold.smallest(LEVEL, POWER):.2g}), "
+                f"{foretold.over_sampling:.2g} times that of all data"
+            )
+        print(f"the pilot foretells {told}")
         most = self.study.contrast.largest_error
         if most is not None and foretold.error > most:
             raise BudgetExceeded(

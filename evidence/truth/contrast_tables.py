@@ -8,7 +8,7 @@ beside those of least squares of the same people without privacy.
 
     python -m evidence.truth.contrast_tables [--draws 40] [--jobs 2]
         [--data adult abide] [--people 1000] [--sites 8] [--epsilons 1 4]
-        [--means noised] [--public bounds] [--effects real] [--small]
+        [--means noised] [--public bounds] [--effects real] [--releases 1] [--small]
 
 Writes ``contrast_tables.tsv``, in an hour; options but draws and jobs choose cells, for
 which nothing is written.
@@ -48,9 +48,12 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "epsilons": (1.0, 2.0, 4.0),
     "means": ("noised", "table"),
     "public": ("covariance", "bounds"),
+    "releases": (2,),
 }
+HOW = "epsilons", "means", "public", "releases"
 # Of these a minute tells whether all is well.
 SMALL = "warfarin", "abide", "normal", "spread-skewed"
+IN_SMALL: dict[str, tuple[Any, ...]] = {"epsilons": (1.0, 4.0), "means": ("noised",)}
 # Sites of consortia, where a table has none; those of unlike level are many.
 SITES, MANY = 8, 16
 
@@ -315,27 +318,30 @@ class Cell(NamedTuple):
 def of_draw(
     cell: Cell, chosen: Mapping[str, tuple[Any, ...]], seed: int
 ) -> dict[tuple[Any, ...], Score]:
-    """Scores of one consortium, by epsilon, means and what is public."""
+    """Scores of one consortium, by epsilon, means, what is public, and releases."""
     rng = np.random.default_rng([seed, cell.people, cell.sites])
     people = consortia.draw(
         cell.data, cell.people, cell.sites, rng, cell.effects == "none"
     )
     errors, scores = consortia.least_squares(people)[1][0], {}
-    for how in product(*(chosen[key] for key in ("epsilons", "means", "public"))):
-        epsilon, means, public = how
+    for how in product(*(chosen[key] for key in HOW)):
+        epsilon, means, public, releases = how
         if public == "covariance" and people.covariance is None:
             continue
         about = [seed, cell.people, int(10 * epsilon), len(means), len(public)]
         outcomes, noise = outcomes_of(people, public), np.random.default_rng(about)
-        told = study(people, epsilon, means, outcomes, noise)
+        told = study(people, epsilon, means, outcomes, noise, releases)
         found = score(people, *told, errors)
         rival = difference(people, outcomes, epsilon, errors)
         scores[how] = found._replace(difference=rival)
     return scores
 
 
-HEAD = "data effects people sites epsilon means public draws told holds wrong_sign "
-HEAD += "named alarm error error_median over_foretold over_said weight difference"
+HEAD = "data effects people sites epsilon means public releases draws told holds "
+HEAD += "wrong_sign named alarm error error_median over_foretold over_said weight "
+HEAD += "difference"
+# Columns that say which cell it is.
+N_CHOICES = 8
 
 
 def summary(scores: list[Score]) -> list[float]:
@@ -387,7 +393,8 @@ def main() -> None:
         if name not in here:
             print(f"skipped: {name}, whose data are not in {rates.DATA}")
     wanted = given.data or (SMALL if given.small else here)
-    chosen = {key: tuple(getattr(given, key) or own) for key, own in CHOICES.items()}
+    choices = CHOICES | (IN_SMALL if given.small else {})
+    chosen = {key: tuple(getattr(given, key) or own) for key, own in choices.items()}
     chosen |= {"data": tuple(n for n in wanted if n in here), "sites": (given.sites,)}
     print(*HEAD.split(), sep="\t")
     lines: list[list[str]] = []
@@ -403,7 +410,7 @@ def main() -> None:
     table = pd.DataFrame(lines, columns=HEAD.split())
     say(table, given.draws)
     if not (given.small or any(getattr(given, k) for k in ("data", "sites", *CHOICES))):
-        order = list(table.columns[:7])
+        order = list(table.columns[:N_CHOICES])
         table = table.sort_values(order, key=_numbers)
         files.write_table(OUT, HEAD.split(), table.to_numpy().tolist())
 
@@ -415,7 +422,7 @@ def _numbers(column: pd.Series) -> pd.Series:
 
 def say(table: pd.DataFrame, n: int) -> None:
     """Print the rates of rows: means over cells in which studies are told."""
-    numbers = table.iloc[:, 7:].astype(float).assign(effects=table.effects)
+    numbers = table.iloc[:, N_CHOICES:].astype(float).assign(effects=table.effects)
     signs = numbers[(numbers.effects == "real") & (numbers.told > 0)].wrong_sign
     if len(signs):
         rates.say("effect-told/signs", signs.mean(), n)

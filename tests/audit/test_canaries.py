@@ -13,6 +13,7 @@ from canaries import ALPHA, no_clip
 from capeneuro.audit.canaries import (
     ARMS,
     CANARIES,
+    PARAMETERS,
     Case,
     Finding,
     attack,
@@ -120,7 +121,7 @@ def test_the_canary_moves_the_statistic_by_its_sensitivity(query, unit, monkeypa
         return float(np.linalg.norm(a - b))
 
     n_units = 4 if unit == "subject" else 8
-    bound = QUERIES[query].sensitivity(n_units, "replace-one", {"clip": 1.0})
+    bound = QUERIES[query].sensitivity(n_units, "replace-one", PARAMETERS[query])
     assert 0.92 * bound < move() < bound
     no_clip(monkeypatch)
     assert move() > 100 * bound

@@ -27,6 +27,7 @@ from capeneuro.federation.entries import ReleaseLine
 from capeneuro.federation.ledger import Ledger
 from capeneuro.flare import joining
 from capeneuro.privacy import accounting
+from capeneuro.report.protection import ANSWERS
 from capeneuro.studies import registry
 from capeneuro.studies import sites as site_files
 
@@ -180,11 +181,9 @@ def test_a_changed_answer_or_statement_does_not_verify(root, tmp_path, capsys, p
     assert command(*verify, str(tmp_path / "other.json")) == 2
 
 
-def test_a_rough_mean_of_outcomes_is_called_so(tmp_path, capsys):
+def test_each_step_of_a_contrast_says_what_leaves(tmp_path, capsys):
     root, name = tmp_path / "root", SITES[0]
     write_open(root, "contrast")
-    for study in root.glob(f"*/{STUDY}"):
-        edit(str(study), "contrast.center", True)
     parties.join_all(root)
     assert by_files.run(root) == 2
     words = []
@@ -195,11 +194,9 @@ def test_a_rough_mean_of_outcomes_is_called_so(tmp_path, capsys):
         title = statement["arrays"][0]["title"].lower()
         assert title.startswith(words[-1].lower())
         assert words[-1] in " ".join(members["DISCLOSURE.txt"].decode().split())
-    rough, moments = words
-    assert rough.startswith("a rough mean of each outcome, which the next step")
-    # It is the same query, whose other numbers leave, too.
-    assert moments.startswith("how covariates vary") and rough.endswith(moments)
-    assert "  a rough mean of each outcome" in capsys.readouterr().out
+    assert words[0] == ANSWERS["pilot_moments"]
+    assert words[-1].startswith(ANSWERS["linear_moments"])
+    assert f"  {words[0]}: epsilon" in capsys.readouterr().out
 
 
 def test_two_visits_entry_then_approval_and_answer_in_one(tmp_path, capsys):

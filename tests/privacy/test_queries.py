@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from contrast_terms import one_linear, one_pilot
 from scipy.optimize import minimize
 
 from capeneuro import linalg
 from capeneuro.privacy import gradients, queries
 from capeneuro.privacy.blocks import Block
 from capeneuro.privacy.clipping import CLIP_SAFETY
-from capeneuro.privacy.contrasts import REACH
 from capeneuro.privacy.gradients import SCALE
 from capeneuro.privacy.queries import (
     BOUND,
@@ -43,6 +43,23 @@ SIGNS = np.array([1.0, -1.0, -1.0, 1.0])
 S_ANY = np.add(W_ANY, W_ANY.T)
 S_THIN = np.outer(W_ANY[0], W_ANY[0])
 S_SPARSE = 1e3 * np.diag([1.0, 0.0, 1e-3, 0.0])
+# One covariate, one site and two outcomes.
+MOMENTS = {
+    "weights": np.array([3.0]),
+    "norms_of": np.array([0.5]),
+    "longest": 0.7,
+    "centers": np.array([[0.4]]),
+    "means": np.array([[0.3], [-1.0]]),
+    "slopes": np.array([[0.2, -0.1]]),
+}
+PILOT = {
+    "weights": np.array([3.0]),
+    "n_sites": 1,
+    "center": B_ANY,
+    "radius": 2.0,
+    "unit": 0.5,
+    "parts": np.array([1.0, 0.5, 0.5, 0.2, 0.3, 0.4]),
+}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "mean": ("mean", {"norm_bound": 2.0}),
     "second_moment": ("second_moment", {"norm_bound": 2.0}),
@@ -56,12 +73,9 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "white": ("white_second_moment", {}),
     "deviation": ("deviation", {"energies": np.abs(B_ANY), "weights": S_ANY}),
     "deviation thin": ("deviation", {"energies": B_ANY, "weights": S_SPARSE}),
-    "linear moments": ("linear_moments", {"weights": np.array([3.0])}),
-    "linear moments centered": (
-        "linear_moments",
-        {"weights": np.ones(1), "center": B_ANY},
-    ),
-    "site sums": ("site_sums", {"weights": np.array([3.0, 0.5]), "n_sites": 2}),
+    "linear moments": ("linear_moments", MOMENTS),
+    "linear moments in bins": ("linear_moments", {**MOMENTS, "unit": 0.3}),
+    "pilot": ("pilot_moments", PILOT),
     "bin shares": ("bin_shares", {}),
     "third": ("third_moment", {"norm_bound": 2.0, "covariance": 0.05 * np.eye(D)}),
     "third any": ("whitened_third_moment", {"covariance": S_ANY}),
@@ -184,9 +198,10 @@ def test_sqrt_two_is_attained_by_orthogonal_samples(unit):
         ("second_moment", "replace-one", np.sqrt(2) * 3 / 8),
         ("second_moment", "zero-out", 3 / 8),
         ("white_second_moment", "replace-one", np.sqrt(2) * 3 / 8),
-        ("linear_moments", "replace-one", 6 / 8),
-        ("site_sums", "replace-one", 6 / 8),
-        ("site_sums", "zero-out", 3 / 8),
+        ("linear_moments", "replace-one", (4.72 / 1.85) ** 0.5 * 3 / 8),
+        ("linear_moments", "zero-out", 3 / 8),
+        ("pilot_moments", "replace-one", (6.32 / 1.79) ** 0.5 * 3 / 8),
+        ("pilot_moments", "zero-out", 3 / 8),
         ("deviation", "replace-one", 6 / 8),
         ("deviation", "zero-out", 3 / 8),
         ("network_gradient", "replace-one", 6 / 8),
@@ -209,7 +224,8 @@ def test_sqrt_two_is_attained_by_orthogonal_samples(unit):
     ],
 )
 def test_sensitivities_are_those_of_the_table(name, relation, expected):
-    found = QUERIES[name].sensitivity(8, relation, {"clip": 3.0})
+    parameters = {"clip": 3.0, "parts": PILOT["parts"]}
+    found = QUERIES[name].sensitivity(8, relation, parameters)
     assert found == pytest.approx(expected)
 
 
@@ -239,29 +255,14 @@ def _naive(name: str, X: np.ndarray, clip: float, parameters: dict) -> np.ndarra
     if name == "moment_product":
         return _clipped(X @ X.T @ parameters["Q"] / n, clip).ravel()
     if name == "linear_moments":
-        exact, p = clip > 1e200, len(parameters["weights"])
-        c, parts = 1.0 if exact else clip / REACH, []
-        for x in X.T:
-            z, q, y = np.split(x, [p, 2 * p])
-            y = y - parameters.get("center", np.zeros(D))[2 * p :]
-            z = (q if exact else z) * parameters["weights"]
-            w = 1.0 if exact else min(1.0, CLIP_SAFETY * c / np.linalg.norm(y))
-            if not exact:
-                z, q = _clipped(z, 1.0), _clipped(q, 1.0)
-            s = (w * y) ** 2 / c
-            rest = [0.25 * (s.sum() - c / 2), 0.25 * c * (w - 0.5)]
-            v = np.concatenate([0.316 * c * w * q, w * y])
-            parts.append(np.concatenate([np.outer(z, v).ravel(), 0.1 * s, rest]))
-        return np.mean(parts, axis=0)
-    if name == "site_sums":
-        exact, weights = clip > 1e200, parameters["weights"]
-        parts = []
-        for x in X.T:
-            z, site = weights * x[:2], x[2:4]
-            if not exact:
-                z, site = clip * _clipped(z, 1.0), _clipped(site, 1.0)
-            parts.append(np.outer(site, z).ravel())
-        return np.mean(parts, axis=0)
+        each = [
+            one_linear(x, parameters, clip if clip < 1e200 else np.inf) for x in X.T
+        ]
+        return np.mean(each, axis=0)
+    if name == "pilot_moments":
+        is_exact = clip > 1e200
+        each = [one_pilot(x, parameters, is_exact) for x in X.T]
+        return np.mean(each, axis=0) * (1.0 if is_exact else clip)
     if name == "deviation":
         weights = parameters["weights"]
         z = linalg.pack_symmetric(
@@ -393,6 +394,7 @@ def test_odd_signs_are_not_admitted(signs):
     assert not query.admits({"W": W_ANY, "clip": 1.0, "signs": signs}, D)
 
 
+SIX = np.ones(6)
 NAN_LAST = np.append(np.zeros(D - 1), np.nan)
 SKEWED = np.eye(D) + np.eye(D, k=1)
 NUMBERS = [1, 1.0, 1e-12, 1e12, 10**12]
@@ -456,20 +458,28 @@ EXAMPLES = {
             *(np.zeros(D + 2, "f4"), np.full(D + 2, np.nan), np.full(D + 2, 1.1e6)),
         ],
     ),
-    "instruments": (
-        queries.INSTRUMENTS,
-        [np.ones(1), np.full(1, 1e-12), np.full(1, 1e6)],
+    "covariates": (
+        queries.COVARIATES,
+        [np.ones(1), np.full(1, 1e-12), np.full(1, 1e6), np.ones(D - 1)],
         [
-            *(np.ones(2), np.zeros(1), -np.ones(1), np.ones(0), np.ones((1, 1)), 1.0),
+            *(np.zeros(1), np.zeros(2), -np.ones(1), np.ones(0), np.ones((1, 1)), 1.0),
             *(np.ones(1, "f4"), np.full(1, np.nan), np.full(1, 1.1e6), np.ones(D)),
         ],
     ),
-    "centers": (
-        queries.CENTERS,
+    "site matrix": (
+        queries.SITE_MATRIX,
         [np.zeros((1, 2)), np.full((2, 1), -1e6), np.eye(1)],
         [
             *(np.ones((2, 2)), np.ones(1), np.ones((0, 2)), np.ones((1, 1, 1)), None),
             *(np.ones((1, 1), "f4"), np.full((1, 1), np.nan), np.full((1, 1), 1.1e6)),
+        ],
+    ),
+    "parts": (
+        queries.PARTS,
+        [np.ones(6), np.eye(6)[0], np.full(6, 1e6), 1e-12 * np.eye(6)[5], -0.0 + SIX],
+        [
+            *(np.zeros(6), -np.eye(6)[0], SIX[:5], SIX[None], [1.0] * 6, 1.0, None),
+            *(SIX.astype("f4"), 1.1e6 * SIX, np.nan * SIX, np.inf * SIX, 1e-13 * SIX),
         ],
     ),
     "count": (queries.COUNT, [1, 2, 3], [0, -1, 4, 1.0, True, np.int64(1), None]),
@@ -495,81 +505,23 @@ def test_a_kind_takes_what_its_sensitivity_was_derived_for(label):
 def test_a_query_takes_every_kind_it_declares_and_nothing_else(name):
     examples = {id(kind): (good, bad) for kind, good, bad in EXAMPLES.values()}
     query = QUERIES[name]
-    # Centers need more rows than these: they have a test of their own.
-    declared = {key: k for key, k in query.parameters.items() if key != "centers"}
-    of = {key: examples[id(kind)] for key, kind in declared.items()}
+    of = {key: examples[id(kind)] for key, kind in query.parameters.items()}
     usual = {key: good[0] for key, (good, _) in of.items()}
+    if name == "linear_moments":
+        usual |= MOMENTS
     assert query.admits(usual, D)
     for key, (good, bad) in of.items():
-        assert all(query.admits({**usual, key: value}, D) for value in good)
+        for value in good:
+            changed = {**usual, key: value}
+            assert query.admits(changed, D) == query.agree(changed, D)
         assert not any(query.admits({**usual, key: value}, D) for value in bad)
-    optional = {"center", "signs"} | ({"norm_bound"} if "third" in name else set())
+    optional = {"signs", *(["unit"] if name == "linear_moments" else [])}
+    optional |= {"norm_bound"} if "third" in name else set()
+    optional |= {"center"} if name != "pilot_moments" else set()
     for key in usual:
         without = {k: v for k, v in usual.items() if k != key}
         assert query.admits(without, D) == (key in optional)
     assert not query.admits({**usual, "X": np.eye(D)}, D)
-
-
-def test_centers_are_of_as_many_instruments_and_sites_as_weights():
-    query, about = QUERIES["linear_moments"], {"weights": np.ones(3), "clip": 1.0}
-    for shape, fits in (((2, 1), True), ((1, 2), True), ((2, 2), False)):
-        assert query.admits({**about, "centers": np.zeros(shape)}, 9) == fits
-    assert not query.admits({**about, "centers": np.full((2, 1), np.inf)}, 9)
-    sums = QUERIES["site_sums"]
-    for n_sites, fits in ((1, True), (6, True), (7, False)):
-        assert sums.admits({**about, "n_sites": n_sites}, 9) == fits
-
-
-@pytest.mark.parametrize("center", [0.0, 0.6, -1.0, 1e6])
-@pytest.mark.parametrize("unit", ["sample", "subject"])
-@pytest.mark.parametrize("kind", ["normal", "huge", "one-hot", "heavy", "constant"])
-def test_no_center_makes_a_person_count_for_more(kind, unit, center, monkeypatch):
-    monkeypatch.setitem(globals(), "D", 10)
-    monkeypatch.setattr(f"{__name__}.KINDS", {k: KINDS[k] for k in ("normal", kind)})
-    centers = center * np.array([[1.0, -1.0]])
-    about = {"weights": np.array([2.0, 1.0, 1.0]), "centers": centers}
-    worst = _worst(QUERIES["linear_moments"], about, kind, unit, 1.0)
-    assert worst["replace-one"] <= 1
-    assert worst["zero-out"] <= 1
-
-
-def test_a_person_of_another_group_moves_the_sums_of_one_site(rng):
-    n_sites, n = 3, 40
-    site = rng.integers(0, n_sites, n)
-    group = rng.choice([-1.0, 1.0], n)
-    X = np.vstack([group, rng.uniform(-1, 1, n), np.eye(n_sites)[:, site]])
-    about = {"weights": np.array([0.8, 0.6]), "n_sites": n_sites, "clip": 1.0}
-    query, other = QUERIES["site_sums"], X.copy()
-    other[:2, 0] *= -1
-    here, there = (
-        query.total(Block(x.astype("f4"), np.arange(n), "subject"), **about)
-        for x in (X, other)
-    )
-    moved = (here - there).reshape(n_sites, 2)
-    np.testing.assert_allclose(np.delete(moved, site[0], axis=0), 0, atol=1e-12)
-    assert np.linalg.norm(moved) <= query.sensitivity(1, "replace-one", about)
-    sums = [[group[site == s].sum() for s in range(n_sites)]]
-    np.testing.assert_allclose(
-        here.reshape(n_sites, 2)[:, :1].T / 0.8, sums, rtol=0.01, atol=1e-9
-    )
-
-
-def test_instruments_are_centered_at_what_was_released(rng):
-    n, q = 60, 2
-    site = rng.integers(0, 2, n)
-    z = rng.choice([-1.0, 1.0], (q, n))
-    one = np.eye(2)[:, site]
-    x, y = rng.uniform(-0.4, 0.4, (q, n)), rng.standard_normal((3, n))
-    centers = np.array([[z[k, site == s].mean() for s in (0, 1)] for k in range(q)])
-    about = {"weights": np.full(4, 0.5), "clip": 1.0}
-    query, starts = QUERIES["linear_moments"], np.arange(n)
-    rows = np.vstack([z, one, x, 0.5 * one, y])
-    found = query.total(Block(rows, starts, "subject"), **about, centers=centers)
-    own = (z - centers[:, site]) / (1 + np.abs(centers[:, site]))
-    rows = np.vstack([own, one, x, 0.5 * one, y])
-    np.testing.assert_allclose(
-        found, query.total(Block(rows, starts, "subject"), **about)
-    )
 
 
 def test_a_projection_has_its_three_fields_and_no_other():

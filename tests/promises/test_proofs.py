@@ -90,15 +90,33 @@ APART: dict[str, tuple[dict[str, Any], np.ndarray, np.ndarray]] = {
         np.array([[9.0], [9.0]]),
         np.zeros((2, 1)),
     ),
+    # Opposite products, covariates that are orthogonal but for the one in these, and
+    # distances that are in two bins.
     "linear_moments": (
-        {"weights": np.ones(1)},
-        np.array([[1.0], [1.0], [9.0]]),
-        np.array([[-1.0], [1.0], [9.0]]),
+        {
+            "weights": np.array([1.0, 1e-9, 1e-9]),
+            "norms_of": np.array([1e-9, 1.0, 1.0]),
+            "longest": 1.0,
+            "centers": np.zeros((3, 1)),
+            "means": np.zeros((1, 1)),
+            "slopes": np.zeros((3, 1)),
+            "unit": 1.0,
+        },
+        np.array([[1.0], [1.0], [0.0], [1.0], [0.75]]),
+        np.array([[-1.0], [0.0], [3.16], [1.0], [7.5]]),
     ),
-    "site_sums": (
-        {"weights": np.ones(1), "n_sites": 1},
-        np.array([[1.0], [1.0], [0.0]]),
-        np.array([[-1.0], [1.0], [0.0]]),
+    # Of another group, of opposite outcomes that are farther away.
+    "pilot_moments": (
+        {
+            "weights": np.ones(1),
+            "n_sites": 1,
+            "center": np.zeros(3),
+            "radius": 1.0,
+            "unit": 1.0,
+            "parts": np.ones(6) * [2, 1, 1, 1, 1, 1],
+        },
+        np.array([[1.0], [1.0], [1.0]]),
+        np.array([[-1.0], [1.0], [-9.0]]),
     ),
     # One hidden unit that is active, an output of one half, and the two labels.
     "network_gradient": (
@@ -124,7 +142,8 @@ APART: dict[str, tuple[dict[str, Any], np.ndarray, np.ndarray]] = {
 CLIPS = {"third_moment": 0.5, "infomax_curvature": 0.5, "infomax_skew": 0.1}
 CLIPS |= {"network_gradient": 0.1, "mean": 0.5}
 # The most of its claim that a query is known to attain.
-ATTAINED = {"linear_moments": 0.75, "infomax_gradient": 0.7, "deviation": 0.95}
+ATTAINED = {"infomax_gradient": 0.7, "deviation": 0.95}
+CONTRASTS = ("pilot_moments", "linear_moments")
 PAPERS = ("second_moment", "white_second_moment", "word_pairs", "word_triples")
 
 
@@ -212,7 +231,7 @@ def keeps_outliers(patch: Patch) -> None:
 
 
 def sums_are_finite() -> None:
-    for name in ("mean", "second_moment", "linear_moments", "deviation"):
+    for name in ("mean", "second_moment", *CONTRASTS, "deviation"):
         parameters, x, _ = APART[name]
         X = np.concatenate([np.full_like(x, np.inf), x], axis=1).astype("f4")
         with np.errstate(all="ignore"):
@@ -222,7 +241,31 @@ def sums_are_finite() -> None:
 
 
 def small_reach(patch: Patch) -> None:
-    patch.setattr(contrasts, "REACH", 1.0)
+    patch.setattr(contrasts, "reach", lambda _: 1.0)
+
+
+def squares_of_opposite_people_are_equal() -> None:
+    """Two people with any products are no further apart than the pilot's claim."""
+    query, (parameters, *_) = QUERIES["pilot_moments"], APART["pilot_moments"]
+    parameters = {**parameters, "clip": 1.0, "n_sites": 1, "weights": np.ones(2)}
+    parameters |= {"center": np.zeros(4), "parts": np.array([1.0, 0, 0, 0, 2, 0])}
+    worst = 0.0
+    for angle in np.linspace(0, np.pi, 50):
+        x = np.array([[1.0, 0, 1, 0], [np.cos(angle), np.sin(angle), 1, 0]], "f4")
+        here, there = (
+            query.total(Block(z[:, None], np.zeros(1, int), "sample"), **parameters)
+            for z in x
+        )
+        worst = max(worst, float(np.linalg.norm(here - there)))
+    assert 0.99 < worst / query.sensitivity(1, "replace-one", parameters) <= 1
+
+
+def always_opposite(patch: Patch) -> None:
+    query = replace(
+        QUERIES["pilot_moments"],
+        distance=lambda p: 2 * float(p["parts"][0] / np.linalg.norm(p["parts"])),
+    )
+    patch.setitem(QUERIES, "pilot_moments", query)
 
 
 def no_mean_factor(patch: Patch) -> None:
@@ -748,6 +791,7 @@ PLANTED: dict[str, tuple[Check, Plant]] = {
     },
     "bin_shares": (bins_are_positive, negative_bins),
     "reach": (contributions_fit("linear_moments"), small_reach),
+    "opposite": (squares_of_opposite_people_are_equal, always_opposite),
     "mean-factor": (contributions_fit("deviation"), no_mean_factor),
     "packing": (packing_keeps_norms, other_packing),
     "papers": (losses_are_those_of_the_view, papers_formula),

@@ -26,6 +26,7 @@ from kinds import KINDS, write_kind
 from tiny_study import STUDY, command, edit, make_private, write_study
 
 from capeneuro.federation.requests import Arm
+from capeneuro.privacy import contrasts
 from capeneuro.privacy.queries import QUERIES
 from capeneuro.report import privacy_record, privacy_schema
 
@@ -94,8 +95,42 @@ def test_it_knows_every_query(program):
     reach = {
         name: q.sensitivity(1, "replace-one", {"clip": 1.0})
         for name, q in QUERIES.items()
+        if q.distance is None
     }
     assert pytest.approx(reach) == program.REACH
+    assert {*program.REACH, *program.DISTANCES} == {*QUERIES}
+    linear = [contrasts.moments_distance(p) for p in ({}, {"unit": 1.0})]
+    assert pytest.approx(linear) == program.LINEAR
+
+
+@pytest.mark.parametrize(
+    ("query", "distance", "is_right"),
+    [
+        ("mean", None, True),
+        ("mean", 1.9, False),
+        ("linear_moments", contrasts.moments_distance({}), True),
+        ("linear_moments", 1.3, False),
+        ("linear_moments", None, False),
+        ("pilot_moments", 1.5, True),
+        ("pilot_moments", 1.4, False),
+        ("pilot_moments", 2.1, False),
+    ],
+)
+def test_both_verifiers_see_a_distance_that_cannot_be(
+    program, capsys, query, distance, is_right
+):
+    site = {"n_units": 10, "sensitivity": (distance or 2.0) / 10, "variance": 1.0}
+    release = {"query": query, "round": 0, "size": 3, "arm": "local", "clip": 1.0}
+    release |= {"distance": distance, "survivors": ["a"], "noise_deviation": 1.0}
+    record = {"relation": "replace-one", "n_colluding": 0, "noise_ratio": 1.0}
+    record |= {"survivor_threshold": 1, "n_units": {"a": 10}, "arm": "local"}
+    release["sites"] = {"a": site | {"mu": {}}}
+    record["releases"] = [release]
+    rows = [row for row in privacy_schema._of_releases(record) if "distance" in row[0]]
+    assert all(a == b for _, a, b in rows) == is_right
+    program._check_release("releases.0", record, release, {}, program.Findings())
+    said = capsys.readouterr().out
+    assert ("DIFFERS  releases.0.distance" not in said) == is_right
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -383,9 +383,11 @@ def test_the_record_names_every_number_that_leaves(tiny, monkeypatch):
 
 
 def test_a_label_says_all_that_a_contrast_leaves():
-    said = protection.ANSWERS["linear_moments"]
-    assert "how much each outcome varies" in said
-    assert "how much each person counts" in said
+    pilot, main = (protection.ANSWERS[f"{s}_moments"] for s in ("pilot", "linear"))
+    for words in ("mean of each outcome", "means of covariates", "how far", "varies"):
+        assert words in pilot
+    for words in ("with each outcome", "with each other", "differs", "how much"):
+        assert words in main
 
 
 # --- 8: a weak promise is no private one ---------------------------------------------

@@ -1,6 +1,7 @@
 """Intervals of contrasts hold the truth, and nothing is named that is not there."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from capeneuro.federation.mechanism import Release
@@ -12,12 +13,12 @@ DRAWS, EPSILON = 12, 2.0
 
 def scores(data: str, effects: str, means: str = "noised") -> contrast_tables.Score:
     """Means over studies of 5,000 people that are told."""
-    chosen = {"epsilons": (EPSILON,), "means": (means,), "public": ("covariance",)}
+    chosen = contrast_tables.CHOICES | {"epsilons": (EPSILON,), "means": (means,)}
+    chosen |= {"public": ("covariance",)}
     cell = Cell(data, effects, 5000, 8)
     draws = [contrast_tables.of_draw(cell, chosen, seed) for seed in range(DRAWS)]
-    return contrast_tables.Score(
-        *np.nanmean([score for own in draws for score in own.values()], axis=0)
-    )
+    table = pd.DataFrame([score for own in draws for score in own.values()])
+    return contrast_tables.Score(*table.mean())
 
 
 @pytest.mark.parametrize("means", ["noised", "table"])
@@ -65,3 +66,14 @@ def test_the_truth_of_a_consortium_is_that_of_least_squares():
                 far.append((found[0] - people.truth) / errors[0])
             # Of a mean of 1; outcomes of a consortium go together.
             assert 0.3 < np.mean(np.square(far)) < 2.5, (name, is_null)
+
+
+@pytest.mark.parametrize("means", ["noised", "table"])
+def test_without_privacy_a_contrast_is_least_squares(means):
+    rng = np.random.default_rng(0)
+    people = consortia.draw("collinear-0.7", 800, 8, rng)
+    outcomes = contrast_tables.outcomes_of(people, "bounds")
+    moments, _ = contrast_tables.study(people, None, means, outcomes, rng)
+    found, (effects, errors) = moments.contrasts(), consortia.least_squares(people)
+    np.testing.assert_allclose(found.effects[:-1], effects, atol=1e-6)
+    np.testing.assert_allclose(found.errors[:-1], errors, rtol=0.15)

@@ -23,7 +23,7 @@ WORDS = 4
 ROWS = bench.read_rows()
 # Scripts that take seconds, few draws each.
 QUICK = ("distribution", "pairs", "patterns", "regression", "network_features")
-QUICK += ("abide_contrasts", "longest", "cross_validation")
+QUICK += ("contrast_tables", "longest", "cross_validation")
 
 
 def functions(path: Path) -> Iterator[ast.FunctionDef]:
