@@ -114,11 +114,11 @@ def read(folder: Path) -> tuple[ReleasedMoments, list[str], np.ndarray | None]:
     """Released moments, names of outcomes, and how covariates with knots are coded."""
     path = folder / FILE
     arrays = files.read_arrays(path)
-    kept = {
+    of_moments = {
         n.removeprefix(PREFIX): a for n, a in arrays.items() if n.startswith(PREFIX)
     }
     try:
-        moments = ReleasedMoments.of(kept)
+        moments = ReleasedMoments.of(of_moments)
     except KeyError as error:
         raise ConfigError(
             f"{path}: was written by an earlier version and lacks {error.args[0]}; "
