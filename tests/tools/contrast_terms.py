@@ -45,7 +45,7 @@ def one_linear(X: np.ndarray, about: dict[str, Any], clip: float) -> np.ndarray:
     u, n, unit = about["weights"] * z, about["norms_of"] * z, about.get("unit")
     size, w, K = np.linalg.norm(u) * np.linalg.norm(y), 1.0, 1.0
     if np.isfinite(clip):
-        K = clip / (1.45 if unit is None else 1.81) ** 0.5
+        K = clip / (1.85 if unit is None else 2.21) ** 0.5
         longest = CLIP_SAFETY * about["longest"]
         w = min(1.0, CLIP_SAFETY * K / size, longest / (n @ n))
     product = w * np.outer(u, y).ravel()
