@@ -384,11 +384,6 @@ class Fit:
         return share[:, None] * self.outcomes.back(self.b) ** 2
 
     @cached_property
-    def _signs(self) -> np.ndarray:
-        """Signs of effects on outcomes, (q, d)."""
-        return np.sign(self.outcomes.back(self.b))
-
-    @cached_property
     def _people(self) -> np.ndarray:
         """Deviations of z y between people, over that of z; (q, d).
 
@@ -523,6 +518,14 @@ class Fit:
         noise = self.of_noise + LEAST
         return self._likely * noise / (self._likely + noise)
 
+    @cached_property
+    def _by_noise(self) -> tuple[np.ndarray, np.ndarray]:
+        """Effects by which noise of J is multiplied: its own, and sites' means'."""
+        slopes = self.outcomes.back(self.moments.slopes)
+        signs = np.sign(self.outcomes.back(self.b))
+        beyond = np.maximum(self.real - slopes**2, 0)
+        return signs * np.sqrt(beyond), signs * np.sqrt(self.real)
+
     def _of_effects(self, rest: np.ndarray) -> np.ndarray:
         """Variance of G by noise of J, in outcomes' units, (q, d).
 
@@ -531,11 +534,10 @@ class Fit:
         rest
             Makes of effects those that the noise multiplies, (q, q).
         """
-        moments, slopes = self.moments, self.outcomes.back(self.moments.slopes)
-        beyond = np.maximum(self.real - slopes**2, 0)
+        of_release, of_means = self._by_noise
         return (
-            moments.of_J @ (rest @ (self._signs * np.sqrt(beyond))) ** 2
-            + moments.of_means @ (rest @ (self._signs * np.sqrt(self.real))) ** 2
+            self.moments.of_J @ (rest @ of_release) ** 2
+            + self.moments.of_means @ (rest @ of_means) ** 2
         )
 
     def _sampling(self, R: np.ndarray, places: str) -> np.ndarray:
