@@ -34,12 +34,12 @@ designs
     Covariates of people, coded by public numbers.
 splines
     Smooth curves of a number, with public knots.
-instruments
-    Moments of covariates with their instruments, estimated with public numbers.
 outcomes
-    Outcomes of people by public numbers, and the bias of effects by a clip.
-site_centers
-    Means of covariates at each site, released before a contrast.
+    Outcomes of people by public numbers.
+clip_choice
+    The clip of a contrast, by a released histogram of distances.
+contrast_pilot
+    Where people lie, released before effects.
 contrasts
     Many outcomes on few covariates: group contrasts over sites.
 contrast_fit

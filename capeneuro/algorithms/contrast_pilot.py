@@ -188,7 +188,9 @@ def released_range(
     noise, (mean, shares) = _parts(release, parts, (0, d, 0, 0, 0, len(EDGES) - 1))
     mean, noise_of_mean = mean * FARTHEST, noise[1] * FARTHEST
     square = max(float(mean @ mean), 1e-300)
-    mean = mean * max(0.0, 1 - d * noise_of_mean**2 / square)
+    # No mean of people is beyond the bounds of all.
+    believed = max(0.0, 1 - d * noise_of_mean**2 / square)
+    mean = mean * min(believed, FARTHEST / square**0.5)
     about_middle = fitting(shares, noise[5], release.n_units, None, unit)
     squares, _ = about_middle.square
     within = max(squares - float(mean @ mean), (1 - MOST_OF_MEAN) * squares)

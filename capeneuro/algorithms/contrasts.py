@@ -152,7 +152,8 @@ def released(
                 main = (noise**-2 + main**-2) ** -0.5
             last = Clip.chosen(distances, main, pilot, outcomes, is_private)
             forecast = foretold(design.effects, outcomes, pilot, scales, last, main)
-            decide(forecast.of_primary(design.effects))
+            if is_private:
+                decide(forecast.of_primary(design.effects))
         parameters: dict[str, Any] = {
             "weights": scales.weights,
             "norms_of": scales.norms_of,
@@ -319,23 +320,29 @@ class Foretold:
     Parameters
     ----------
     errors
-        Standard errors, in the units of both, (q, d); infinite of effects that cannot
-        be told.
+        Standard errors, in the units of both, (q, d); of what will not be told at least
+        an outcome's deviation.
     sampling
         The part of sampling, (q, d).
     deviations
         Of outcomes within groups, (d,).
+    is_told
+        Which effects can be told, (q,).
     """
 
     errors: np.ndarray
     sampling: np.ndarray
     deviations: np.ndarray
+    is_told: np.ndarray
 
     def of_primary(self, effects: Sequence[Effect]) -> "Foretold":
         """The same of primary effects alone."""
         is_primary = np.array([e.is_primary for e in effects])
         return replace(
-            self, errors=self.errors[is_primary], sampling=self.sampling[is_primary]
+            self,
+            errors=self.errors[is_primary],
+            sampling=self.sampling[is_primary],
+            is_told=self.is_told[is_primary],
         )
 
     @property
@@ -400,12 +407,18 @@ def foretold(
     fit = Fit(effects, outcomes, pilot, moments)
     estimate, parts = fit.estimate(np.eye(q)), fit.variances(np.eye(q))
     bound = np.array([e.bound for e in effects])[:, None]
-    errors = np.sqrt(estimate.variances_at(np.zeros((q, d)))) / bound
-    is_told = np.array([not why for why in fit.why_not])
+    is_told = np.array([not reason for reason in fit.why_not])
+    # As if it stood alone.
+    sampling = fit.deviations**2 / variance[:, None] / fit.degrees
+    noise_of_G = outcomes.variances_back(np.outer(moments.of_G, 1 + clip.bias))
+    alone = fit.deviations**2 + noise_of_G / variance[:, None] ** 2 + sampling
+    rows = is_told[:, None]
+    errors = np.where(rows, estimate.variances_at(np.zeros((q, d))), alone)
     return Foretold(
-        np.where(is_told[:, None], errors, np.inf),
-        np.sqrt(parts["sampling"]) / bound,
+        np.sqrt(errors) / bound,
+        np.sqrt(np.where(rows, parts["sampling"], sampling)) / bound,
         fit.deviations,
+        is_told,
     )
 
 

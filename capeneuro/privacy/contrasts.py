@@ -19,9 +19,9 @@ EDGES = 0.1 * 1.3 ** np.arange(25)
 # Largest distance of two contributions to each part of the pilot alone: 2 where signs
 # may differ, sqrt(2) where contributions are positive.
 PILOT_DISTANCES = np.array([2.0, 2.0, 2.0, 2**0.5, 2**0.5, 2**0.5])
-# Of the moments, over the norm of ``z y'``: products of covariates; squares of ``z y'``,
-# which add nothing to distances up to sqrt(1 / 2); and the histogram, where it is asked
-# for.
+# Of the moments, over the norm of ``z y'``: products of covariates; squares of
+# ``z y'``, which add nothing to distances up to sqrt(1 / 2); and the histogram, if it
+# is asked for.
 PRODUCTS, SQUARES, HISTOGRAM = 0.6, 0.7, 0.6
 
 

@@ -20,6 +20,7 @@ import jinja2
 import numpy as np
 import yaml
 
+from capeneuro.algorithms.designs import MEAN
 from capeneuro.algorithms.verdict import ABOVE, LEVEL, NOT_TESTED, Verdicts
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.rows import RowStudy
@@ -477,8 +478,8 @@ def table_of(
     """Read a table of results: the explained columns, or without any all columns.
 
     Rows above the noise come first, and effects, which have a p-value, by that: the
-    strongest first, after those of primary covariates. Constants, which have no
-    verdict, are left out of these. Columns ``low`` and ``high`` become one.
+    strongest first, after those of primary covariates, and without means of everybody.
+    Columns ``low`` and ``high`` become one.
     """
     head, *rows = (line.split("\t") for line in path.read_text().splitlines())
     columns, most = columns or dict.fromkeys(head, ""), MOST_ROWS
@@ -487,8 +488,9 @@ def table_of(
         rows = sorted(rows, key=lambda row: row[k] != ABOVE)
         if "p" in head:
             place, most = head.index("p"), MOST_EFFECTS
-            tested = (row for row in rows if row[k])
-            rows = sorted(tested, key=lambda row: (row[k] != ABOVE, float(row[place])))
+            rows = [row for row in rows if row[0] != MEAN]
+            rows.sort(key=lambda row: float(row[place].replace("n/a", "inf")))
+            rows.sort(key=lambda row: row[k] != ABOVE)
             first = [row for row in rows if row[0] in primary]
             secondary = [row for row in rows if row[0] not in primary]
             rows = first[:most] + secondary[:most] + first[most:] + secondary[most:]
@@ -501,7 +503,8 @@ def table_of(
     ]
     if "low" in columns:
         for row in cells:
-            row[INTERVAL] = f"{row['low']} to {row['high']}"
+            ends = f"{row['low']} to {row['high']}"
+            row[INTERVAL] = "n/a" if row["low"] == "n/a" else ends
         columns = {INTERVAL if k == "low" else k: v for k, v in columns.items()}
         columns.pop("high", None)
     table_rows = [[row[name] for name in columns] for row in cells]
@@ -516,7 +519,7 @@ def _short(cell: str, column: str, digits: int) -> str:
         number = float(cell)
     except ValueError:
         return cell
-    if column in ("p", "q"):
+    if column in ("p", "p_corrected"):
         return f"{number:.2g}" if number >= SMALLEST_P else f"< {SMALLEST_P:.4f}"
     if 10 ** (digits - 1) <= abs(number) < 1e5:
         return f"{number:.0f}"

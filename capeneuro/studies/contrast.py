@@ -24,6 +24,7 @@ from capeneuro.data.rows import Person
 from capeneuro.federation.ledger import BudgetExceeded
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.transport import Federation
+from capeneuro.privacy.contrasts import EDGES
 from capeneuro.report.figures import Figure
 from capeneuro.report.scores import AGAINST, Score
 from capeneuro.report.sentences import contrast_lines
@@ -256,10 +257,8 @@ class ContrastKind(RowStudyKind):
 
     def _decide(self, foretold: Foretold) -> None:
         """Print what the pilot foretells, and stop if that is too little."""
-        if foretold.over_sampling <= 1:  # without noise
-            return
         told = "that the effect cannot be told"
-        if np.isfinite(foretold.error):
+        if foretold.is_told.any():
             told = (
                 f"a standard error of {foretold.error:.2g} deviations of an outcome "
                 f"(smallest effect seen {foretold.smallest(LEVEL, POWER):.2g}), "
@@ -338,7 +337,9 @@ class ContrastKind(RowStudyKind):
         labels = dict(zip(verdicts.names, verdicts.labels, strict=True))
         columns = [result.effects, result.errors, *np.moveaxis(result.intervals, -1, 0)]
         columns += [result.noise_errors, *np.moveaxis(result.sizes, -1, 0)]
-        numbers = np.stack([*columns, result.p_values, result.corrected], -1)
+        p_values = np.where(result.is_constant[:, None], np.nan, result.p_values)
+        numbers = np.stack([*columns, p_values, result.corrected], -1)
+        numbers[~result.is_estimable] = np.nan
         rows = []
         for effect, of_outcomes in zip(self.effects, numbers, strict=True):
             for outcome, values in zip(self.shape.names, of_outcomes, strict=True):
@@ -592,9 +593,14 @@ class ContrastKind(RowStudyKind):
         )
 
     def n_numbers(self, n_features: int) -> int:
-        """Numbers in a release: products of q columns with outcomes, and squares."""
-        q = len(self.design.effects)
-        return 2 * q * n_features + q * (q + 1) // 2
+        """Numbers in a release: products of q covariates with outcomes, and squares.
+
+        In the pilot instead means and squares of outcomes, and means at all sites.
+        """
+        q, n_sites = len(self.design.effects), len(self.study.sites)
+        beside = q * (q + 1) // 2 + len(EDGES) - 1
+        pilot = (n_sites + 2) * n_features + n_sites * q
+        return beside + max(2 * q * n_features, pilot)
 
     def _outcomes_of_size(self, n: int) -> Outcomes:
         """Pick n of the public outcomes, evenly spaced."""

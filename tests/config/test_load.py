@@ -593,7 +593,7 @@ IDENTITIES = {
     "demo": "3a3724556cac772e",
     "demo_prior": "e2fcf5721db2d3b0",
     "abide": "b7fba20349b10fa0",
-    "abide_chain": "b091733980afe7d8",  # its table of means has a path
+    "abide_chain": "35cdd8a299d00aa5",  # its table of means has a path
     "abide_mixture": "ad846a5d04182058",
     "eegfmri": "410e99cfdee791dd",
     "erp": "cb2b05f40d8723b8",

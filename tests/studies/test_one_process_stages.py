@@ -42,7 +42,6 @@ CONTRAST = {
     },
     "contrast": {
         "covariates": {"age": {"mean": 40, "deviation": 10}},
-        "sites": "constants",
     },
 }
 
@@ -101,13 +100,13 @@ def test_stages_spend_one_promise_and_tell_what_they_made_of_people(chain, capsy
     run("contrast", "prepare", "contrast")
     for site in SITES:
         mus = [entry.mu for entry in entries(site)]
-        assert len(mus) == 3  # PCA; a center and the contrast
+        assert len(mus) == 5  # PCA; range, pilot, draft and the contrast
         assert len({entry.lineage for entry in entries(site)}) == 1
         spent = accounting.epsilon_from_mu(accounting.compose(mus), 1e-5)
         assert spent == pytest.approx(5.0, rel=1e-9)
     # Again it costs nothing; what is beyond the promise is refused by the ledger.
     run("contrast", "contrast")
-    assert len(entries("site-0")) == 3
+    assert len(entries("site-0")) == 5
     study, own = stage("contrast")
     book = sites.open_ledger(own["site-0"])
     extra = replace(entries("site-0")[-1], mu=0.1)
@@ -127,8 +126,8 @@ def test_stages_spend_one_promise_and_tell_what_they_made_of_people(chain, capsy
     record = loading.load("results/tiny").privacy
     assert [r["query"] for r in record["releases"]] == [
         "second_moment",
-        "linear_moments",
-        "linear_moments",
+        *["pilot_moments"] * 2,
+        *["linear_moments"] * 2,
     ]
     assert record["promise"]["epsilon"] == 5.0 and record["promise"]["within_promise"]
     for said in record["sites"].values():
@@ -140,13 +139,13 @@ def test_stages_spend_one_promise_and_tell_what_they_made_of_people(chain, capsy
     capsys.readouterr()
     about = "results/tiny/privacy.json", "--site-file", "site-0.yaml"
     assert command("privacy", "verify", *about) == 0
-    assert "has charged all 3 of them" in capsys.readouterr().out
+    assert "has charged all 5 of them" in capsys.readouterr().out
     page = Path("results/tiny/report.html").read_text()
     assert "(5, 1e-05)" in page and page.count('<h2 id="stage-') == 2
     assert not [
         p for p in Path("results/tiny").rglob("report.html") if p.parent.name != "tiny"
     ]
-    assert len(loading.load("results/tiny/contrast").effects) == 4 * 15
+    assert len(loading.load("results/tiny/contrast").effects) == 2 * 15
 
 
 def test_a_changed_stage_is_another_and_the_others_still_count(chain, capsys):
@@ -159,7 +158,7 @@ def test_a_changed_stage_is_another_and_the_others_still_count(chain, capsys):
     run("components", "pca")
     run("contrast", "validate", "prepare", "contrast")
     later = entries("site-0")[len(before) :]
-    assert len(later) == 2
+    assert len(later) == 4
     study, own = stage("contrast")
     book, promise = sites.open_ledger(own["site-0"]), study.promise
     extra = replace(later[-1], mu=0.3)
@@ -257,7 +256,7 @@ def test_whoever_a_person_is_each_stage_moves_as_charged(chain, monkeypatch):
         requests[name] = asked[:1] if name == "components" else asked[:: len(SITES)]
         asked.clear()
     mus = [entry.mu for entry in entries("site-1")]
-    assert len(mus) == sum(map(len, requests.values())) == 7
+    assert len(mus) == sum(map(len, requests.values())) == 9
     spent = accounting.epsilon_from_mu(accounting.compose(mus), 1e-5)
     assert spent == pytest.approx(5.0, rel=1e-9)
 
@@ -289,7 +288,9 @@ def test_whoever_a_person_is_each_stage_moves_as_charged(chain, monkeypatch):
             ]
             moved = max(np.linalg.norm(a - b) for a in parts for b in parts)
             most = moved / query.sensitivity(1, "replace-one", about)
-            assert 0.1 < most <= 1, (name, request.query)
+            # What a contrast asks after its range depends on that, all noise here.
+            least = 0.01 if name == "contrast" else 0.1
+            assert least < most <= 1, (name, request.query)
 
 
 @pytest.mark.parametrize(
@@ -375,7 +376,8 @@ def test_the_chain_of_the_papers_stands_beside_its_run_without_privacy(
         "second_moment": 2,
         "infomax_skew": 12,
         "mean": 1,
-        "linear_moments": 1,
+        "pilot_moments": 1,
+        "linear_moments": 2,
     }
     assert record["promise"]["epsilon"] == 6.0 and record["promise"]["within_promise"]
     expected = {
@@ -387,7 +389,7 @@ def test_the_chain_of_the_papers_stands_beside_its_run_without_privacy(
         rows = files.read_table(folder / stage / "scores.tsv")
         values = {row[0]: row[1] for row in rows}
         assert np.isfinite(float(values[score])), stage
-    for stage, n in {"fusion": 2, "contrast": 12}.items():
+    for stage, n in {"fusion": 2, "contrast": 6}.items():
         rows = files.read_table(folder / stage / scores.BESIDE)
         assert len(rows) == n, stage
     page = (folder / "report.html").read_text()

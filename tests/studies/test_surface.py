@@ -232,7 +232,6 @@ def test_connectivity_of_parcels_by_networks(mixed, capsys):
     }
     whole["contrast"] = {
         "covariates": {"age": {"mean": 40, "deviation": 10}},
-        "sites": "constants",
     }
     Path(STUDY).write_text(yaml.safe_dump(whole))
     for i in range(3):

@@ -55,7 +55,6 @@ def runs(tiny):
     }
     whole["contrast"] = {
         "covariates": {"age": {"mean": 40, "deviation": 10}},
-        "sites": "constants",
     }
     Path(STUDY).write_text(yaml.safe_dump(whole))
     for i, name in enumerate(SITES):

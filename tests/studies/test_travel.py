@@ -38,8 +38,11 @@ def test_whole_brains_are_measured_in_their_directions(study):
 def test_a_contrast_travels_as_moments_of_its_covariates(study):
     contrast = study(ContrastKind)
     vars(contrast.steps)["design"] = Of(effects=range(5))
-    # p (p + d) products of p = 5 columns, d squares, and two sums.
-    assert contrast.steps.n_numbers(100) == 5 * 105 + 102
+    # Of 5 covariates: products with 100 outcomes, these' squares, each other's, bins.
+    assert contrast.steps.n_numbers(100) == 2 * 5 * 100 + 15 + 24
+    # Of one: in the pilot means of outcomes at three sites, of all, and squares.
+    vars(contrast.steps)["design"] = Of(effects=range(1))
+    assert contrast.steps.n_numbers(100) == 5 * 100 + 3 + 1 + 24
 
 
 def test_what_cannot_travel_is_refused_in_one_line(study):
@@ -57,11 +60,11 @@ def test_what_cannot_travel_is_refused_in_one_line(study):
     [
         (1, "two visits a site"),
         (3, "up to 4 visits a site: its entry, and one for each of 3 releases"),
-        (12, "over a network they take seconds each; constants take two"),
+        (12, "over a network they take seconds each; a prior takes two"),
     ],
 )
 def test_visits_of_files_are_counted(n_releases, said):
-    member = Of(with_fewer_releases="constants take two")
+    member = Of(with_fewer_releases="a prior takes two")
     made = Of(n_releases={"pca": n_releases}, members={"": member})
     made.full_study = made
     assert said in travel.visits(made)

@@ -18,7 +18,6 @@ CONTRAST = {
     "rows": {"features": FEATURES},
     "contrast": {
         "covariates": {"age": {"mean": 40, "deviation": 10}},
-        "sites": "constants",
     },
 }
 

@@ -82,7 +82,7 @@ def linear_contrasts(
     >>> sites = cn.federate({"north": rows[:2000], "south": rows[2000:]}, promise)
     >>> covariates = {"patient": {"groups": (0, 1)}}
     >>> found = cn.linear_contrasts(sites, covariates, np.zeros(3), np.eye(3))
-    3 of 3 effects are distinguishable from noise; ...
+    3 of 3 effects stand above the noise; ...
     >>> found.names.tolist(), found.effects.shape  # covariates, outcomes
     (['patient 1 - 0', 'mean'], (2, 3))
     """
