@@ -827,7 +827,7 @@ class _Estimates(NamedTuple):
 def _estimates(
     released: Covariance, ridge: float, common: bool, residual: float
 ) -> _Estimates:
-    """Estimate each coefficient of least squares that the release tells.
+    """Estimate coefficients of least squares, one by one, with their errors.
 
     Row: coefficients
 

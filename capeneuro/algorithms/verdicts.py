@@ -222,7 +222,7 @@ def of_coefficients(model: LinearModel, names: Sequence[str]) -> Verdicts:
 
 
 def of_contrasts(contrasts: Contrasts, names: Sequence[Sequence[str]]) -> Verdicts:
-    """Verdicts of primary effects: p values corrected for all of these [Holm 1979].
+    """Verdicts of primary effects, by corrected p values [Holm 1979].
 
     Row: effect-told
 

@@ -78,7 +78,7 @@ class RegressionKind(RowStudyKind):
         """Accept any people: no public table describes them."""
 
     def not_estimable(self, people: Sequence[Mapping[str, Person]]) -> str:
-        """Return an empty reason: the release decides which coefficients are told."""
+        """Return no reason: the release decides which coefficients are estimable."""
         return ""
 
     # --- at one site -----------------------------------------------------------------
