@@ -15,12 +15,12 @@ for k in range(5):
 
 sites = cn.federate(data, cn.Budget(2, 1e-5, unit="subject"))
 model = cn.linear_model(sites, norm_bound=D**0.5, target_bounds=(18, 90))
-print("feature  true  to predict  of ridge regression (95% interval)")
-told = zip(w, model.coefficients, model.ridge_coefficients, strict=True)
-for i, (true, found, ridge) in enumerate(told):
+print("feature  true  to predict  estimate (95% interval)")
+told = zip(w, model.coefficients, model.estimates, strict=True)
+for i, (true, found, alone) in enumerate(told):
     low, high = model.intervals[i]
     print(
-        f"{i + 1:7d} {true:5.1f} {found:11.2f} {ridge:7.2f} ({low:.2f} to {high:.2f})"
+        f"{i + 1:7d} {true:5.1f} {found:11.2f} {alone:7.2f} ({low:.2f} to {high:.2f})"
     )
 r2, low, high = 100 * model.r2
 print(f"explains {r2:.0f}% ({low:.0f} to {high:.0f}%) of the variance within sites")

@@ -44,7 +44,7 @@ COARSE = np.linspace(np.log(EDGES[0]), np.log(EDGES[-1]), 80)
 
 
 class Beyond(NamedTuple):
-    """What lies beyond a clip K, over the laws that fit."""
+    """People beyond a clip K, by the laws that fit."""
 
     share: np.ndarray
     """Of people, (n laws,)."""
@@ -95,7 +95,7 @@ class Distances:
         return replace(self, logs=logs.reshape(len(logs), -1))
 
     def beyond(self, K: float) -> Beyond:
-        """What lies beyond a clip."""
+        """Count people beyond a clip, and their excess."""
         near, far = (_beyond(self.logs + t, K) for t in (0.0, self.far[:, None]))
         q = self.far_shares
         share, excess, weight = (
@@ -117,10 +117,10 @@ class Distances:
             Share of what lies beyond that belongs to one outcome, on average.
         """
         K = CLIPS * self.typical
-        at = [self.beyond(k) for k in K]
+        people = [self.beyond(k) for k in K]
         errors = [
             k**2 * (noise**2 + b.bias**2 * alike) / b.weight**2
-            for k, b in zip(K, at, strict=True)
+            for k, b in zip(K, people, strict=True)
         ]
         return float(K[np.argmin(errors)])
 
@@ -176,10 +176,10 @@ def fitting(
         stretch, base = 2 * STRETCH, NORMAL * scipy.special.ndtri(levels)
     log_stretches = 2.4 * stretch * np.linspace(-1, 1, 9)
     stretches, prior = np.exp(log_stretches), -0.5 * (log_stretches / stretch) ** 2
-    found = _Search(shares, noise, n_people, base)
+    search = _Search(shares, noise, n_people, base)
     m, v = (a.ravel() for a in np.meshgrid(COARSE, stretches, indexing="ij"))
     log_prior = np.tile(prior, len(COARSE)) - ((m - likely) / sure) ** 2 / 2
-    chances = found.chances(m, v, log_prior, OF_SEARCH).sum(axis=1)
+    chances = search.chances(m, v, log_prior, OF_SEARCH).sum(axis=1)
     middle, middle_v = chances @ m, chances @ np.log(v)
     wide = 2 * (float(chances @ (m - middle) ** 2) ** 0.5 + OF_SEARCH)
     wide_v = 2 * (float(chances @ (np.log(v) - middle_v) ** 2) ** 0.5 + OF_SEARCH)
@@ -193,7 +193,7 @@ def fitting(
     )
     v = np.exp(log_v)
     log_prior = -((log_v / stretch) ** 2 + ((m - likely) / sure) ** 2) / 2
-    chances = found.chances(m, v, log_prior, OF_FORM)
+    chances = search.chances(m, v, log_prior, OF_FORM)
     law, tail = np.nonzero(chances > UNLIKELY * chances.max())
     p = chances[law, tail]
     far_shares, far = np.array(TAILS).T
@@ -224,8 +224,8 @@ class _Search(NamedTuple):
         levels = (np.arange(len(self.base)) + 0.5) / len(self.base)
         edges, near = np.log(EDGES), []
         for t in (0.0, *FAR):
-            at = (edges - t - m[:, None]) / v[:, None]
-            below = np.interp(at, self.base, levels, left=0.0, right=1.0)
+            quantiles = (edges - t - m[:, None]) / v[:, None]
+            below = np.interp(quantiles, self.base, levels, left=0.0, right=1.0)
             near.append(np.diff(below, axis=1))
         log_chance = np.empty((len(m), len(TAILS)))
         for i, (q, t) in enumerate(TAILS):

@@ -88,7 +88,7 @@ class Contrasts:
 
     @property
     def intervals(self) -> np.ndarray:
-        """95% intervals of effects, shape (p, d, 2); NaN of what is not estimable."""
+        """95% intervals of effects, (p, d, 2); NaN where one cannot be estimated."""
         ends = np.stack([self.lows, self.highs], axis=-1)
         return np.where(self.is_estimable[:, None, None], ends, np.nan)
 
@@ -142,7 +142,7 @@ class Contrasts:
 
     @property
     def corrected(self) -> np.ndarray:
-        """P values of primary effects, corrected for all of these [Holm 1979], (p, d).
+        """Corrected p values of primary effects, (p, d) [Holm 1979].
 
         NaN of other covariates, and of what is not estimable.
         """

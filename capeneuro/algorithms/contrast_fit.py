@@ -40,6 +40,8 @@ N_PASSES = 3
 ESTIMABLE = 3.0
 # Variance given the others, over the variance, of a covariate that is one of them.
 COLLINEAR = 1e-6
+# How much a clip takes of strong effects, usually, and what it leaves at least.
+BENT, LEAST_KEPT = 0.3, 0.4
 # Smallest variance of a covariate that is believed, over the likely one.
 LEAST_VARIANCE = 0.01
 # Smallest number that is divided by.
@@ -93,52 +95,69 @@ class Moments:
     share: float = 1.0
 
     def and_draft(self, draft: "Moments") -> "Moments":
-        """Moments of two releases, by their noise: this is of what the draft left."""
-        noise, of_draft = (
+        """Average with the moments of the draft, weighted by their noise.
+
+        The draft's clip takes more from people with strong effects; these moments, of
+        which the draft was subtracted, tell by how much.
+        """
+        noise, H = self.of_G * (1 + self.bias.mean()), self.G + self.J @ self.slopes
+        size = np.maximum(np.sum(H**2, axis=1) - H.shape[1] * noise, LEAST)
+        variance = (draft.of_G * (1 + draft.bias.mean()) + noise) / size
+        trust = BENT**2 / (BENT**2 + variance)
+        attenuation = 1 + trust * (np.sum(draft.G * H, axis=1) / size - 1)
+        attenuation = np.clip(attenuation, LEAST_KEPT, 1)
+        draft = replace(
+            draft,
+            G=draft.G / attenuation[:, None],
+            of_G=draft.of_G / attenuation**2,
+        )
+        noise, noise_of_draft = (
             m.of_G.mean() * (1 + m.bias.mean()) + LEAST for m in (self, draft)
         )
-        a = of_draft / (noise + of_draft)
+        a = noise_of_draft / (noise + noise_of_draft)
         c = draft.of_J.mean() + LEAST
         c = c / (self.of_J.mean() + LEAST + c)
-
-        def both(name: str, share: float, power: int = 1) -> np.ndarray:
-            own, other = getattr(self, name), getattr(draft, name)
-            return share**power * own + (1 - share) ** power * other
-
+        of_G = a**2 * self.of_G + (1 - a) ** 2 * draft.of_G
+        # What both clips take is on the same side of an outcome.
+        bias = a * (self.bias * self.of_G.mean()) ** 0.5
+        bias += (1 - a) * (draft.bias * draft.of_G.mean()) ** 0.5
+        # An attenuation that is not known multiplies effects.
+        unknown = (1 - trust) * ((1 - a) * BENT * np.diag(self.J) / attenuation) ** 2
         return replace(
             self,
-            G=both("G", a),
-            of_G=both("of_G", a, 2),
-            J=both("J", c),
-            of_J=both("of_J", c, 2),
+            G=a * self.G + (1 - a) * draft.G,
+            of_G=of_G,
+            J=c * self.J + (1 - c) * draft.J,
+            of_J=c**2 * self.of_J + (1 - c) ** 2 * draft.of_J,
+            of_means=self.of_means + np.diag(unknown),
             slopes=a * self.slopes,
-            bias=both("bias", a),
+            bias=bias**2 / (of_G.mean() + LEAST),
             share=a,
         )
 
-    def without_others(self, kept: np.ndarray) -> "Moments":
-        """Moments of some covariates; what others explained is in outcomes again.
+    def without_others(self, is_kept: np.ndarray) -> "Moments":
+        """Moments of fewer covariates, with the slopes of the others in outcomes.
 
         Parameters
         ----------
-        kept
+        is_kept
             Which of the q.
         """
-        beside, square = np.ix_(kept, ~kept), np.ix_(kept, kept)
-        size = np.mean(self.slopes[~kept] ** 2, axis=1)
-        again = self.slopes[~kept] / self.share
-        again = np.sum(again * (self.J[np.ix_(~kept, ~kept)] @ again), axis=0)
-        of_squares = np.outer(np.diag(self.J)[kept], np.maximum(again, 0))
+        beside, square = np.ix_(is_kept, ~is_kept), np.ix_(is_kept, is_kept)
+        size = np.mean(self.slopes[~is_kept] ** 2, axis=1)
+        again = self.slopes[~is_kept] / self.share
+        again = np.sum(again * (self.J[np.ix_(~is_kept, ~is_kept)] @ again), axis=0)
+        of_squares = np.outer(np.diag(self.J)[is_kept], np.maximum(again, 0))
         return replace(
             self,
-            G=self.G[kept] + self.J[beside] @ self.slopes[~kept],
-            of_G=self.of_G[kept] + (self.of_J + self.of_means)[beside] @ size,
+            G=self.G[is_kept] + self.J[beside] @ self.slopes[~is_kept],
+            of_G=self.of_G[is_kept] + (self.of_J + self.of_means)[beside] @ size,
             J=self.J[square],
             of_J=self.of_J[square],
             of_means=self.of_means[square],
-            squares=self.squares[kept] + of_squares,
-            of_squares=self.of_squares[kept],
-            slopes=self.slopes[kept],
+            squares=self.squares[is_kept] + of_squares,
+            of_squares=self.of_squares[is_kept],
+            slopes=self.slopes[is_kept],
         )
 
 
@@ -177,9 +196,9 @@ def unpacked(
     divisor = PRODUCTS * K / longest * np.outer(norms_of, norms_of)
     divisor = divisor * symmetric_factors(q)
     J /= divisor
-    here = pilot.shares > 0
-    of_site = pilot.shares[here] ** 2
-    noise = pilot.center_errors[:, here] ** 2
+    present = pilot.shares > 0
+    of_site = pilot.shares[present] ** 2
+    noise = pilot.center_errors[:, present] ** 2
     of_means = (noise * of_site) @ noise.T
     of_means[np.diag_indices(q)] *= 2
     # Noise of sites' means is no variation of people, in z z' as in z times what was
@@ -207,8 +226,8 @@ class _Rows(NamedTuple):
 
     R: np.ndarray
     """(q, q); 0 of an effect that noise of J hides."""
-    left: np.ndarray
-    """What is left of other covariates in each effect, (q, q)."""
+    leakage: np.ndarray
+    """Weight of other covariates' effects in each effect, (q, q)."""
     varies: np.ndarray
     """Whether each covariate, given the others, varies by more than noise, (q,)."""
 
@@ -218,7 +237,7 @@ def _rows(moments: Moments, size: np.ndarray) -> _Rows:
     J, of_J = moments.J, moments.of_J + moments.of_means
     of_G = moments.of_G * (1 + moments.bias.mean())
     q = len(J)
-    R, left = np.zeros((q, q)), np.zeros((q, q))
+    R, leakage = np.zeros((q, q)), np.zeros((q, q))
     part, of_part = np.zeros(q), np.zeros(q)
     for k in range(q):
         n = np.arange(q) != k
@@ -236,51 +255,51 @@ def _rows(moments: Moments, size: np.ndarray) -> _Rows:
         # Without noise a combination of the others has no variance of its own.
         if part[k] > max(ESTIMABLE * of_part[k], COLLINEAR * J[k, k], TINY):
             R[k] = g / part[k]
-        left[k, n] = (g @ J[:, n]) * R[k, k]
-    return _Rows(R, left, np.diag(R) > 0)
+        leakage[k, n] = (g @ J[:, n]) * R[k, k]
+    return _Rows(R, leakage, np.diag(R) > 0)
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Combinations of effects on outcomes, and what their precision is made of.
+    """Combinations of effects on outcomes, with the parts of their variance.
 
-    The b with ``(b - estimate)^2 <= t^2 (rest + own (b - slopes)^2 + both b^2)`` are an
-    interval.
+    All b with ``(b - effect)^2 <= t^2 (variance + of_J (b - slope)^2 + of_means b^2)``
+    are an interval.
 
     Parameters
     ----------
     effects, slopes
         In the unit of outcomes, and what was subtracted of them, (m, d).
-    rest
-        Variances beside the noise that multiplies a combination itself, (m, d).
-    own, both
+    variance
+        All but the noise that multiplies a combination itself, (m, d).
+    of_J, of_means
         What multiplies it: noise of J, and of sites' means, (m,).
     noise
-        The part of privacy in ``rest``, (m, d).
+        The part of privacy in ``variance``, (m, d).
     """
 
     effects: np.ndarray
     slopes: np.ndarray
-    rest: np.ndarray
-    own: np.ndarray
-    both: np.ndarray
+    variance: np.ndarray
+    of_J: np.ndarray
+    of_means: np.ndarray
     noise: np.ndarray
 
     def variances_at(self, b: np.ndarray) -> np.ndarray:
         """Variances if combinations were b, (m, d)."""
-        own, both = self.own[:, None], self.both[:, None]
-        return self.rest + own * (b - self.slopes) ** 2 + both * b**2
+        of_J, of_means = self.of_J[:, None], self.of_means[:, None]
+        return self.variance + of_J * (b - self.slopes) ** 2 + of_means * b**2
 
     def interval(self, t: float) -> np.ndarray:
         """All b that the estimate is at most t errors from [Fieller 1954], (m, d, 2).
 
         Infinite where noise of J does not exclude any.
         """
-        own, both = t**2 * self.own[:, None], t**2 * self.both[:, None]
-        a = 1 - own - both
+        of_J, of_means = t**2 * self.of_J[:, None], t**2 * self.of_means[:, None]
+        a = 1 - of_J - of_means
         a = np.where(a > 0, a, np.nan)
-        middle = (self.effects - own * self.slopes) / a
-        c = self.effects**2 - t**2 * self.rest - own * self.slopes**2
+        middle = (self.effects - of_J * self.slopes) / a
+        c = self.effects**2 - t**2 * self.variance - of_J * self.slopes**2
         half = np.sqrt(np.maximum(middle**2 - c / a, 0))
         ends = np.stack([middle - half, middle + half], axis=-1)
         return np.where(np.isnan(ends), [-np.inf, np.inf], ends)
@@ -326,12 +345,24 @@ class Fit:
 
     @cached_property
     def b(self) -> np.ndarray:
-        """Effects of coded covariates on T y, (q, d)."""
-        return self.moments.slopes + self._rows.R @ self.moments.G
+        """Effects of coded covariates on T y, (q, d).
+
+        Less what damping leaves of the others, as far as the release tells these.
+        """
+        b = self._rows.R @ self.moments.G
+        trust = self._likely / (self._likely + self.of_noise + LEAST)
+        return self.moments.slopes + b - self._rows.leakage @ (trust * b)
+
+    @cached_property
+    def _likely(self) -> np.ndarray:
+        """Mean square of effects that were not subtracted before, of T y, (q, d)."""
+        s, b = self.pilot.squares, self._rows.R @ self.moments.G
+        square = np.mean(b**2 - self.of_noise, axis=1)
+        return np.outer(np.maximum(self._least, square), s / s.mean())
 
     @cached_property
     def of_noise(self) -> np.ndarray:
-        """Variance of effects on T y by noise, and what a clip may take, (q, d)."""
+        """Variance of effects on T y by noise and by the clip, (q, d)."""
         of_G = self._rows.R**2 @ self.moments.of_G
         return np.outer(of_G, 1 + self.moments.bias)
 
@@ -343,14 +374,9 @@ class Fit:
 
     @cached_property
     def real(self) -> np.ndarray:
-        """Squares of effects less what is noise, in the unit of outcomes, (q, d)."""
+        """Squares of effects without those of noise, in outcomes' units, (q, d)."""
         share = self.believed(self.b, self.of_noise)
         return share[:, None] * self.outcomes.back(self.b) ** 2
-
-    @cached_property
-    def _signs(self) -> np.ndarray:
-        """Signs of effects on outcomes, (q, d)."""
-        return np.sign(self.outcomes.back(self.b))
 
     @cached_property
     def _people(self) -> np.ndarray:
@@ -368,8 +394,8 @@ class Fit:
         likely = common[:, None] * s
         off = squares - likely
         varies = np.maximum(np.mean(off**2, axis=1) - noise**2, 0)
-        own = varies / np.maximum(varies + noise**2, LEAST)
-        return np.sqrt(np.maximum(likely + own[:, None] * off, LEAST_LEFT * likely))
+        trust = varies / np.maximum(varies + noise**2, LEAST)
+        return np.sqrt(np.maximum(likely + trust[:, None] * off, LEAST_LEFT * likely))
 
     @cached_property
     def together(self) -> np.ndarray:
@@ -391,9 +417,9 @@ class Fit:
         variance = max(moments.J[k, k], LEAST_VARIANCE * square[k])
         second, noise = moments.squares[k] / variance, moments.of_squares[k] ** 0.5
         of_first = pilot.square_errors**2 / ((noise / variance) ** 2 + LEAST)
-        both = (first + of_first * second) / (1 + of_first)
+        mean = (first + of_first * second) / (1 + of_first)
         errors = pilot.square_errors / np.sqrt(1 + of_first)
-        return np.array([np.maximum(both, LEAST_LEFT * first), errors])
+        return np.array([np.maximum(mean, LEAST_LEFT * first), errors])
 
     @cached_property
     def deviations(self) -> np.ndarray:
@@ -411,7 +437,7 @@ class Fit:
         return np.sqrt(share**2 + 2 / self.degrees + OF_FORM**2) / 2
 
     def variances(self, joined: np.ndarray) -> dict[str, np.ndarray]:
-        """What moves combinations of effects of coded covariates, in outcomes' units.
+        """Variances of combinations of effects of coded covariates, by their cause.
 
         Parameters
         ----------
@@ -421,16 +447,16 @@ class Fit:
         Returns
         -------
         dict
-            ``noise`` (of privacy), ``sampling``, ``sites``, ``left`` of others by
-            damping, and ``others``, the noise of J in what these do, (m, d) each;
-            ``own`` and ``both`` as of :class:`Estimate`, (m,).
+            ``noise`` (of privacy), ``sampling``, ``sites``, ``leakage`` of other
+            effects, and ``confounding`` with these by noise of J, (m, d) each; ``of_J``
+            and ``of_means`` as of :class:`Estimate`, (m,).
         """
         moments, back = self.moments, self.outcomes.variances_back
-        R, left = joined @ self._rows.R, joined @ self._rows.left
+        R, leakage = joined @ self._rows.R, joined @ self._rows.leakage
         # Noise multiplies the smallest effects with this combination, and the rest.
         length = np.maximum(np.sum(joined**2, axis=1, keepdims=True), LEAST)
         along, every = joined / length, np.eye(len(self.effects))
-        others = [
+        confounding = [
             r**2 @ self._of_effects(every - np.outer(part, row))
             for r, part, row in zip(R, along, joined, strict=True)
         ]
@@ -438,10 +464,10 @@ class Fit:
             "noise": back(np.outer(R**2 @ moments.of_G, 1 + moments.bias)),
             "sampling": back(self._sampling(R, "md")) * self.together,
             "sites": back(R**2 @ self._of_sites),
-            "left": back(left**2 @ self._of_left),
-            "others": np.array(others),
-            "own": np.sum(R**2 @ moments.of_J * along**2, axis=1),
-            "both": np.sum(R**2 @ moments.of_means * along**2, axis=1),
+            "leakage": back(leakage**2 @ self._of_leakage),
+            "confounding": np.array(confounding),
+            "of_J": np.sum(R**2 @ moments.of_J * along**2, axis=1),
+            "of_means": np.sum(R**2 @ moments.of_means * along**2, axis=1),
         }
 
     def covariances(self, joined: np.ndarray) -> np.ndarray:
@@ -458,49 +484,55 @@ class Fit:
             Shape (d, m, m).
         """
         moments, back = self.moments, self.outcomes.variances_back
-        R, left = joined @ self._rows.R, joined @ self._rows.left
-        rest = np.eye(len(self.effects)) - np.linalg.pinv(joined) @ joined
+        R, leakage = joined @ self._rows.R, joined @ self._rows.leakage
+        complement = np.eye(len(self.effects)) - np.linalg.pinv(joined) @ joined
         of_G = np.outer(moments.of_G, 1 + moments.bias) + self._of_sites
-        of_G = back(of_G) + self._of_effects(rest)
+        of_G = back(of_G) + self._of_effects(complement)
         sampling = self._sampling(R, "mnd")
         sampling = back(sampling.reshape(len(R) ** 2, -1)) * self.together
         return (
             np.einsum("ma,ad,na->dmn", R, of_G, R)
-            + np.einsum("ma,ad,na->dmn", left, back(self._of_left), left)
+            + np.einsum("ma,ad,na->dmn", leakage, back(self._of_leakage), leakage)
             + sampling.T.reshape(-1, len(R), len(R))
         )
 
     @cached_property
     def _of_sites(self) -> np.ndarray:
         """Variance of G by noise of sites' means, where outcomes differ, (q, d)."""
-        pilot, here = self.pilot, self.pilot.shares > 0
-        noise = pilot.shares[here] ** 2 * pilot.center_errors[:, here] ** 2
-        of_noise = noise @ pilot.left[:, here].T
+        pilot, present = self.pilot, self.pilot.shares > 0
+        noise = pilot.shares[present] ** 2 * pilot.center_errors[:, present] ** 2
+        of_noise = noise @ pilot.uncertainty[:, present].T
         # Who is shortened about a mean that is off counts less on one side of it.
         lost = (OFF_SIDE * (1 - self.moments.weight)) ** 2
         variance = np.maximum(np.diag(self.moments.J), 0)
         return of_noise + (lost * pilot.offset * variance)[:, None]
 
     @cached_property
-    def _of_left(self) -> np.ndarray:
-        """Mean square of effects that damping leaves, of T y, (q, d)."""
-        s, share = self.pilot.squares, self.believed(self.b, self.of_noise)
-        least = np.outer(self._least, s / s.mean())
-        return np.maximum(least, share[:, None] * self.b**2)
+    def _of_leakage(self) -> np.ndarray:
+        """Variance of effects that damping leaves, of T y, (q, d)."""
+        noise = self.of_noise + LEAST
+        return self._likely * noise / (self._likely + noise)
 
-    def _of_effects(self, rest: np.ndarray) -> np.ndarray:
+    @cached_property
+    def _by_noise(self) -> tuple[np.ndarray, np.ndarray]:
+        """Effects by which noise of J is multiplied: its own, and sites' means'."""
+        slopes = self.outcomes.back(self.moments.slopes)
+        signs = np.sign(self.outcomes.back(self.b))
+        beyond = np.maximum(self.real - slopes**2, 0)
+        return signs * np.sqrt(beyond), signs * np.sqrt(self.real)
+
+    def _of_effects(self, projection: np.ndarray) -> np.ndarray:
         """Variance of G by noise of J, in outcomes' units, (q, d).
 
         Parameters
         ----------
-        rest
+        projection
             Makes of effects those that the noise multiplies, (q, q).
         """
-        moments, slopes = self.moments, self.outcomes.back(self.moments.slopes)
-        beyond = np.maximum(self.real - slopes**2, 0)
+        of_release, of_means = self._by_noise
         return (
-            moments.of_J @ (rest @ (self._signs * np.sqrt(beyond))) ** 2
-            + moments.of_means @ (rest @ (self._signs * np.sqrt(self.real))) ** 2
+            self.moments.of_J @ (projection @ of_release) ** 2
+            + self.moments.of_means @ (projection @ of_means) ** 2
         )
 
     def _sampling(self, R: np.ndarray, places: str) -> np.ndarray:
@@ -516,8 +548,8 @@ class Fit:
         pairs = f"mad,{places[:-1][-1]}ad->{places}"
         variance = np.einsum(pairs, scaled, turned)
         least = LEAST_LEFT / 5 * np.max(scaled**2, axis=1)
-        own = (np.arange(len(R)),) * (len(places) - 1)
-        variance[own] = np.maximum(variance[own], least)
+        diagonal = (np.arange(len(R)),) * (len(places) - 1)
+        variance[diagonal] = np.maximum(variance[diagonal], least)
         return variance / self.degrees
 
     def estimate(self, joined: np.ndarray) -> Estimate:
@@ -529,13 +561,15 @@ class Fit:
             A row for each, (m, q).
         """
         parts = self.variances(joined)
-        of_noise = parts["noise"] + parts["sites"] + parts["left"] + parts["others"]
+        of_noise = (
+            parts["noise"] + parts["sites"] + parts["leakage"] + parts["confounding"]
+        )
         return Estimate(
             effects=self.outcomes.back(joined @ self.b),
             slopes=self.outcomes.back(joined @ self.moments.slopes),
-            rest=of_noise + parts["sampling"],
-            own=parts["own"],
-            both=parts["both"],
+            variance=of_noise + parts["sampling"],
+            of_J=parts["of_J"],
+            of_means=parts["of_means"],
             noise=of_noise,
         )
 
@@ -552,7 +586,7 @@ class Fit:
             hidden = np.flatnonzero((row != 0) & ~self._rows.varies)
             if len(hidden):
                 reasons.append(self._why(hidden[0]))
-            elif np.mean(parts["left"][k] / of_data) > 1:
+            elif np.mean(parts["leakage"][k] / of_data) > 1:
                 reasons.append(COLLINEAR_WITH_OTHERS)
             elif np.mean(parts["sites"][k] / of_data) > 1:
                 reasons.append(NOISY_MEANS)
@@ -561,7 +595,7 @@ class Fit:
         return reasons
 
     def _why(self, k: int) -> str:
-        """Why the variance of a covariate given the others is not told."""
+        """Reason why noise hides the variance of a covariate given the others."""
         moments = self.moments
         noise = float((moments.of_J + moments.of_means)[k, k]) ** 0.5
         if moments.J[k, k] > max(ESTIMABLE * noise, LEAST):

@@ -96,7 +96,7 @@ class Pilot:
     unit_noise: float
 
     @cached_property
-    def kept(self) -> np.ndarray:
+    def trust(self) -> np.ndarray:
         """Share of the difference of a site's mean that is kept, (S,)."""
         between = self.apart * self.squares.mean()
         noise = np.minimum(self.site_errors**2, 1e12)
@@ -108,7 +108,7 @@ class Pilot:
     def means(self) -> np.ndarray:
         """Means of T y at sites, shrunk to that of all, (d, S)."""
         off = np.where(np.isfinite(self.site_errors), self.site_means, 0)
-        return self._common[:, None] + self.kept * (off - self._common[:, None])
+        return self._common[:, None] + self.trust * (off - self._common[:, None])
 
     @cached_property
     def _believed(self) -> float:
@@ -129,22 +129,22 @@ class Pilot:
         return self._believed * self.mean_error**2 + (1 - self._believed) * lost
 
     @cached_property
-    def left(self) -> np.ndarray:
+    def uncertainty(self) -> np.ndarray:
         """Variance of a site's mean about the shrunk one, (d, S)."""
-        of_sites = np.outer(self.apart * self.squares, 1 - self.kept)
-        return of_sites + (1 - self.kept) ** 2 * self.offset
+        of_sites = np.outer(self.apart * self.squares, 1 - self.trust)
+        return of_sites + (1 - self.trust) ** 2 * self.offset
 
     @cached_property
     def center(self) -> np.ndarray:
         """Mean of covariates over all people, (q,)."""
-        here = self.shares > 0
-        return self.centers[:, here] @ self.shares[here]
+        present = self.shares > 0
+        return self.centers[:, present] @ self.shares[present]
 
     @cached_property
     def lost(self) -> np.ndarray:
         """Mean square of the noise of sites' means of covariates, (q,)."""
-        here = self.shares > 0
-        return self.center_errors[:, here] ** 2 @ self.shares[here]
+        present = self.shares > 0
+        return self.center_errors[:, present] ** 2 @ self.shares[present]
 
 
 def unit_weights(design: Design) -> np.ndarray:
@@ -264,9 +264,9 @@ def released_pilot(
         float(np.mean(off**2)) - by_chance * error**2,
         usual**2 * float(np.mean(likely**2)),
     )
-    own = varies / (varies + error**2)
-    squares = np.maximum(likely + own * off, LEAST_SQUARE * likely)
-    square_errors = np.hypot(error_of_square * squares, own**0.5 * error)
+    trust = varies / (varies + error**2)
+    squares = np.maximum(likely + trust * off, LEAST_SQUARE * likely)
+    square_errors = np.hypot(error_of_square * squares, trust**0.5 * error)
     site_errors = np.where(shares > 0, radius * noise[2] / people, np.inf)
     apart = _apart(site_means - mean[:, None], site_errors, squares, shares, release)
     pilot = Pilot(
@@ -288,15 +288,15 @@ def released_pilot(
         / mechanism.noise_multiplier,
     )
     # Less what the mean, and sites, explain of distances from the center.
-    left = float(pilot.squares.sum() + shares @ pilot.left.sum(axis=0))
-    within = max(left / square, 1 - MOST_OF_SITES) ** 0.5
+    total = float(pilot.squares.sum() + shares @ pilot.uncertainty.sum(axis=0))
+    within = max(total / square, 1 - MOST_OF_SITES) ** 0.5
     return pilot, about_center.times(np.array([min(within, 1.0)]))
 
 
 def likely_pilot(
     noise: float, n_people: int, design: Design, outcomes: Outcomes
 ) -> Pilot:
-    """Make up the pilot of people who are as public numbers say.
+    """Make a pilot from public numbers alone.
 
     Parameters
     ----------
@@ -341,14 +341,14 @@ def _within(
     shares: np.ndarray,
 ) -> np.ndarray:
     """Covariance of coded covariates within sites, and its noise, (2, q, q)."""
-    q, here = len(centers), shares > 0
+    q, present = len(centers), shares > 0
     J, weights = np.zeros((q, q)), unit_weights(design)
     J[np.triu_indices(q)] = products
     J = np.triu(J) + np.triu(J, 1).T
     divisor = np.outer(weights, weights) * symmetric_factors(q)
-    at_sites = centers[:, here]
-    between = (at_sites * shares[here]) @ at_sites.T
-    between -= np.diag(center_errors[:, here] ** 2 @ shares[here])
+    at_sites = centers[:, present]
+    between = (at_sites * shares[present]) @ at_sites.T
+    between -= np.diag(center_errors[:, present] ** 2 @ shares[present])
     return np.array([J / divisor - between, noise / divisor])
 
 
@@ -360,17 +360,17 @@ def _apart(
     release: Release,
 ) -> float:
     """Variance of sites' means over that within them, by a prior and the release."""
-    here, S = shares > 0, np.sum(shares > 0)
+    present, S = shares > 0, np.sum(shares > 0)
     if S < 2:
         return 0.0
     s = max(float(squares.mean()), 1e-300)
-    noise = (errors[here] ** 2 + s / (shares[here] * release.n_units)) / s
-    found = np.mean(off[:, here] ** 2, axis=0) / s - noise
+    noise = (errors[present] ** 2 + s / (shares[present] * release.n_units)) / s
+    excess = np.mean(off[:, present] ** 2, axis=0) / s - noise
     if not release.deviation:
-        return max(float(found.mean()), 0.0)
+        return max(float(excess.mean()), 0.0)
     variance = 2 * (APART + noise) ** 2 / len(off) + 2 * APART**2
     precision = np.sum(1 / variance)
-    estimate = np.sum(found / variance) / precision
+    estimate = np.sum(excess / variance) / precision
     believed = precision / (precision + 1 / APART**2)
     return max(float(believed * estimate + (1 - believed) * APART), 0.01)
 
@@ -402,10 +402,10 @@ def _parts(
 ) -> tuple[np.ndarray, list[np.ndarray]]:
     """Deviation of each part's noise, and those parts that were asked for."""
     a = parts / np.linalg.norm(parts)
-    asked = [(w, n) for w, n in zip(a, sizes, strict=True) if w]
-    cuts = np.cumsum([n for _, n in asked])[:-1]
+    requested = [(w, n) for w, n in zip(a, sizes, strict=True) if w]
+    cuts = np.cumsum([n for _, n in requested])[:-1]
     values = [
         value / w
-        for value, (w, _) in zip(np.split(release.value, cuts), asked, strict=True)
+        for value, (w, _) in zip(np.split(release.value, cuts), requested, strict=True)
     ]
     return release.deviation / np.where(a > 0, a, np.nan), values

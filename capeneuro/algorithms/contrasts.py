@@ -100,7 +100,7 @@ def released(
     outcomes: Outcomes,
     decide: Callable[["Foretold"], None] = lambda foretold: None,
 ) -> "ReleasedMoments":
-    """Release what effects of covariates on outcomes are made of.
+    """Release the moments of covariates and outcomes, after a pilot.
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ def released(
         )
         releases.append(moments)
         if stage == "draft":
-            slopes, left = _drafted(design.effects, outcomes, pilot, moments)
+            slopes, remainder = _drafted(design.effects, outcomes, pilot, moments)
             if has_bins:
                 of_bins = HISTOGRAM * K
                 base = _base(outcomes, scales)
@@ -192,7 +192,7 @@ def released(
                     unit,
                     distances,
                 )
-            distances = distances.times(np.array([left**0.5]))
+            distances = distances.times(np.array([remainder**0.5]))
     *drafts, moments = releases
     for draft in drafts:
         moments = moments.and_draft(draft)
@@ -208,7 +208,7 @@ def released(
 
 @dataclass(frozen=True)
 class Clip:
-    """A clip, and what it does.
+    """A clip, with the bias and the weights that it brings.
 
     Parameters
     ----------
@@ -297,25 +297,25 @@ def _base(outcomes: Outcomes, scales: _Scales) -> np.ndarray | None:
 def _drafted(
     effects: tuple[Effect, ...], outcomes: Outcomes, pilot: Pilot, moments: Moments
 ) -> tuple[np.ndarray, float]:
-    """Effects that are subtracted before the second release, and what they leave.
+    """Subtract the draft's effects from outcomes before the second release.
 
     Returns
     -------
     slopes : numpy.ndarray
         Shrunk by their noise, (q, d).
-    left : float
+    remainder : float
         Share of the mean square of outcomes.
     """
     fit = Fit(effects, outcomes, pilot, moments)
     slopes = fit.believed(fit.b, fit.of_noise)[:, None] * fit.b
     explained = float(np.sum(slopes * (moments.J @ slopes)))
-    left = 1 - explained / max(float(pilot.squares.sum()), TINY)
-    return slopes, min(max(left, LEAST_LEFT), 1.0)
+    remainder = 1 - explained / max(float(pilot.squares.sum()), TINY)
+    return slopes, min(max(remainder, LEAST_LEFT), 1.0)
 
 
 @dataclass(frozen=True)
 class Foretold:
-    """What effects will have, if there are none.
+    """Standard errors of effects if there are none, by public or released numbers.
 
     Parameters
     ----------
@@ -543,7 +543,7 @@ class ReleasedMoments:
 
     @classmethod
     def of(cls, arrays: Mapping[str, np.ndarray]) -> Self:
-        """Read what :meth:`arrays` kept.
+        """Read the arrays of :meth:`arrays`.
 
         Raises
         ------
@@ -582,7 +582,7 @@ class ReleasedMoments:
         fit, pilot, outcomes = self.fit, self.pilot, self.outcomes
         q, t = len(self.effects), width(fit.degrees)
         bound = np.array([e.bound for e in self.effects])[:, None]
-        found = fit.estimate(np.eye(q))
+        estimate = fit.estimate(np.eye(q))
         why = fit.why_not
         mean = outcomes.center + outcomes.back(pilot.mean[None])[0]
         of_mean = outcomes.variances_back(np.full((1, len(mean)), pilot.mean_error**2))
@@ -592,19 +592,20 @@ class ReleasedMoments:
         def rows(of_effects: np.ndarray, of_mean: np.ndarray) -> np.ndarray:
             return np.concatenate([of_effects / bound, of_mean[None]])
 
-        interval = found.interval(t)
+        interval = estimate.interval(t)
         return Contrasts(
             names=np.array([*self.names, "mean"]),
             is_constant=np.arange(q + 1) == q,
             is_primary=np.array([*(e.is_primary for e in self.effects), False]),
-            effects=rows(found.effects, mean),
+            effects=rows(estimate.effects, mean),
             lows=rows(interval[..., 0], mean - t * mean_error),
             highs=rows(interval[..., 1], mean + t * mean_error),
-            errors=rows(np.sqrt(found.variances_at(found.effects)), mean_error),
+            errors=rows(np.sqrt(estimate.variances_at(estimate.effects)), mean_error),
             null_errors=rows(
-                np.sqrt(found.variances_at(np.zeros_like(found.effects))), mean_error
+                np.sqrt(estimate.variances_at(np.zeros_like(estimate.effects))),
+                mean_error,
             ),
-            noise_errors=rows(np.sqrt(found.noise), np.sqrt(of_mean[0])),
+            noise_errors=rows(np.sqrt(estimate.noise), np.sqrt(of_mean[0])),
             within_group_sd=fit.deviations,
             deviation_error=fit.deviation_errors,
             clip_weight=self.moments.weight,

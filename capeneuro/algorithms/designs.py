@@ -149,8 +149,8 @@ class Covariate:
             bounds, squares = np.array([FARTHEST]), np.array([OF_NUMBER])
         numbers = zip(bounds.tolist(), squares.tolist(), strict=True)
         return [
-            Effect(title, *own, term=(factor,))
-            for title, own, factor in zip(
+            Effect(title, bound, square, term=(factor,))
+            for title, (bound, square), factor in zip(
                 self.titles, numbers, self.factors, strict=True
             )
         ]
@@ -256,8 +256,8 @@ class Design:
         if self.means is None:
             return None
         of_sites = [
-            np.concatenate([c.center(own) for c in self.covariates])
-            for own in self.means
+            np.concatenate([c.center(public) for c in self.covariates])
+            for public in self.means
         ]
         return np.array(of_sites).T
 

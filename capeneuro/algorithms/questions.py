@@ -71,6 +71,8 @@ class LinearAnswer:
     intervals, simultaneous
         95% intervals for one question, and for all linear questions and outcomes at
         once, (m, d, 2); NaN if the combination cannot be estimated.
+    largest
+        Magnitudes of effects, of which larger ones are excluded at 5%, (m, d).
     p_values
         Two-sided, of each alone, (m, d).
     together
@@ -89,6 +91,7 @@ class LinearAnswer:
     errors: np.ndarray
     intervals: np.ndarray
     simultaneous: np.ndarray
+    largest: np.ndarray
     p_values: np.ndarray
     together: np.ndarray
     together_of_all: np.ndarray
@@ -115,9 +118,9 @@ class LinearAnswer:
 
         By two one-sided tests, which make it equivalent to nothing [Schuirmann 1987].
         """
-        of_deviation = self.sizes * self.deviation_error
-        errors = np.hypot(self.errors / self.deviations, of_deviation)
-        return np.abs(self.sizes) + ONE_SIDED * errors
+        size = np.abs(self.sizes)
+        of_deviation = ONE_SIDED * size * self.deviation_error
+        return size + np.hypot(self.largest / self.deviations - size, of_deviation)
 
     @property
     def is_certain(self) -> np.ndarray:
@@ -209,9 +212,9 @@ def answer(question: Question) -> LinearAnswer:
     is_told = np.array([not why for why in why_not])
     level, degrees = LEVEL / len(fit.outcomes.center), fit.degrees
     widest = (n * float(scipy.special.fdtri(n, degrees, 1 - level))) ** 0.5
-    single, of_all = (
+    single, of_all, inner = (
         np.where(is_told[:, None, None], estimate.interval(t), np.nan)
-        for t in (width(degrees), widest)
+        for t in (width(degrees), widest, ONE_SIDED)
     )
     null_errors = np.sqrt(estimate.variances_at(np.zeros_like(estimate.effects)))
     z = np.abs(estimate.effects * is_told[:, None]) / above_rounding(null_errors)
@@ -228,6 +231,7 @@ def answer(question: Question) -> LinearAnswer:
         errors=np.sqrt(estimate.variances_at(estimate.effects)),
         intervals=single,
         simultaneous=of_all,
+        largest=np.abs(inner).max(axis=-1),
         p_values=np.where(is_told[:, None], p_values, np.nan),
         together=together,
         together_of_all=together_of_all,

@@ -204,25 +204,25 @@ def of_coefficients(model: LinearModel, names: Sequence[str]) -> Verdicts:
 
     Row: regression-told
 
-    Correlated features may predict the target together where none has an effect that
-    is distinct from the others'. Half of the level is that of the whole model, half
-    that of the largest of D coefficients over its error [Bonferroni].
+    Correlated features may predict the target together where none has a coefficient
+    that is estimable, or distinct from 0. Half of the level is that of the whole model,
+    half that of the largest of D coefficients over its error [Bonferroni].
     """
-    w, D = model.ridge_coefficients, len(model.ridge_coefficients)
-    joint = float(w @ np.linalg.lstsq(model.covariance, w, rcond=None)[0]) ** 0.5
-    z = np.abs(w) / np.maximum(model.errors, TINY)
-    values = np.array([joint, *z])
+    D = len(model.estimates)
+    z = np.abs(model.estimates) / np.maximum(model.errors, TINY)
+    values = np.array([model.association, *z])
     levels = np.full(D + 1, scipy.stats.norm.isf(LEVEL / 4 / D))
     levels[0] = scipy.stats.chi2.isf(LEVEL / 2, D) ** 0.5
-    below = NOT_ABOVE if model.n_directions else UNTOLD
-    labels = tuple(np.where(values > levels, ABOVE, below).tolist())
+    is_told = np.array([model.n_directions > 0, *np.isfinite(model.estimates)])
+    labels = np.select([values > levels, is_told], [ABOVE, NOT_ABOVE], UNTOLD)
+    labels = tuple(labels.tolist())
     measure = "size of a coefficient, or of all of them, over its error"
     noun = "tests (of all features together, and of each)"
     return Verdicts((TOGETHER, *names), values, levels, labels, measure, noun=noun)
 
 
 def of_contrasts(contrasts: Contrasts, names: Sequence[Sequence[str]]) -> Verdicts:
-    """Verdicts of primary effects: p values corrected for all of these [Holm 1979].
+    """Verdicts of primary effects, by corrected p values [Holm 1979].
 
     Row: effect-told
 

@@ -164,10 +164,14 @@ def shares_of(
     """
     shares = {} if has_scale else {"range": RANGE_SHARE}
     shares["pilot"] = PILOT_SHARE + (not has_means) * MEANS_SHARE
-    left = 1 - sum(shares.values())
+    remainder = 1 - sum(shares.values())
     if releases == 1:
-        return {**shares, "contrast": left}
-    return {**shares, "draft": DRAFT_SHARE * left, "contrast": (1 - DRAFT_SHARE) * left}
+        return {**shares, "contrast": remainder}
+    return {
+        **shares,
+        "draft": DRAFT_SHARE * remainder,
+        "contrast": (1 - DRAFT_SHARE) * remainder,
+    }
 
 
 class ContrastConfig(RowStudy):
@@ -210,8 +214,8 @@ class ContrastConfig(RowStudy):
                 )
         curves = [name for name, c in contrast.covariates.items() if c.knots]
         if contrast.means is not None and (contrast.interactions or curves):
-            what = "interactions" if contrast.interactions else f"knots of {curves[0]}"
-            fail(f"contrast.means: must be null with {what}, whose means it has not")
+            keys = "interactions" if contrast.interactions else f"knots of {curves[0]}"
+            fail(f"contrast.means: must be null with {keys}, whose means it has not")
         if contrast.primary is not None and contrast.primary not in contrast.covariates:
             names = ", ".join(contrast.covariates)
             fail(f"contrast.primary: must be one of {names}, got {contrast.primary!r}")

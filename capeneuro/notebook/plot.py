@@ -105,8 +105,8 @@ def _(result: TensorComponents, which: int | None = None, names: Any = None) -> 
 def _(result: LinearModel, which: int | None = None, names: Any = None) -> Figure:
     return plots.effects(
         _names(names, len(result.coefficients)),
-        result.ridge_coefficients,
-        "coefficient of ridge regression, with its 95% interval",
+        result.estimates,
+        "coefficient, with its 95% interval",
         result.intervals,
     )
 

@@ -91,8 +91,8 @@ def pilot_moments(
     sums = of_site @ x.T, y @ shares, of_site @ y.T, y**2 @ shares
     sums += _squares(x, shares), _in_bins(distance / unit, shares)
     a = (1.0 if is_exact else clip) * parts / np.linalg.norm(parts)
-    asked = zip(a, sums, strict=True)
-    return np.concatenate([w * part.ravel() for w, part in asked if w])
+    weighted = zip(a, sums, strict=True)
+    return np.concatenate([w * part.ravel() for w, part in weighted if w])
 
 
 def pilot_distance(parameters: Mapping[str, Any]) -> float:

@@ -527,7 +527,7 @@ def effects(
     names
         Of D features.
     values
-        Shape (D,).
+        Shape (D,); features without a value are not drawn.
     label
         Of the values.
     intervals
@@ -543,7 +543,8 @@ def effects(
     wide
         Wider intervals, drawn thin, (D, 2); None: there are none.
     """
-    order = np.argsort(-np.abs(values), kind="stable")[:most][::-1]
+    n_drawn = min(most, int(np.isfinite(values).sum()))
+    order = np.argsort(-np.abs(values), kind="stable")[:n_drawn][::-1]
     figure, axis = axes(height=1.1 + 0.19 * len(order))
     figure.set_figwidth(5.6)
     rows_at, largest_values = np.arange(len(order)), values[order]

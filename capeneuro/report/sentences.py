@@ -594,7 +594,8 @@ def model_lines(model: LinearModel) -> list[str]:
     Row: r2, residual, coefficients, logistic-coefficients
     """
     D = len(model.coefficients)
-    apart = int((model.intervals.prod(axis=1) > 0).sum())
+    estimable = np.isfinite(model.estimates)
+    apart = int((model.intervals[estimable].prod(axis=1) > 0).sum())
     of = "target's variance" if model.task == "linear" else "variance of the groups"
     r2, low, high = model.r2
     share = f"the share of the {of} that it explains is not estimable within a half"
@@ -611,6 +612,12 @@ def model_lines(model: LinearModel) -> list[str]:
         f"{apart} of {D} coefficients have a 95% interval without 0"
         + f" (of ridge regression, ridge {model.ridge:.2g})" * (model.ridge > 0),
     ]
+    if not estimable.all():
+        lines.append(
+            f"{D - estimable.sum()} of {D} coefficients cannot be told: their features "
+            "vary, beside the others, by less than noise could. More people tell them, "
+            "or fewer and less collinear features"
+        )
     if model.n_directions < D:
         lines.append(
             f"note: along {D - model.n_directions} of {D} directions the features vary "

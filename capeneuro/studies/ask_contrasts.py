@@ -114,11 +114,11 @@ def read(folder: Path) -> tuple[ReleasedMoments, list[str], np.ndarray | None]:
     """Released moments, names of outcomes, and how covariates with knots are coded."""
     path = folder / FILE
     arrays = files.read_arrays(path)
-    kept = {
+    of_moments = {
         n.removeprefix(PREFIX): a for n, a in arrays.items() if n.startswith(PREFIX)
     }
     try:
-        moments = ReleasedMoments.of(kept)
+        moments = ReleasedMoments.of(of_moments)
     except KeyError as error:
         raise ConfigError(
             f"{path}: was written by an earlier version and lacks {error.args[0]}; "
@@ -148,7 +148,7 @@ def _places(name: str, outcomes: list[str]) -> np.ndarray:
 
 def _only(answered: LinearAnswer, places: np.ndarray) -> LinearAnswer:
     """Restrict an answer to some outcomes, with intervals that hold for all of them."""
-    of_both = ("effects", "errors", "p_values", "intervals", "simultaneous")
+    of_both = ["effects", "errors", "p_values", "intervals", "simultaneous", "largest"]
     of_outcomes = ("together", "together_of_all", "deviations", "deviation_error")
     return replace(
         answered,
@@ -222,13 +222,20 @@ def _linear_lines(answered: LinearAnswer, outcomes: list[str]) -> list[str]:
         )
         strength = np.abs(answered.effects[k]) / answered.errors[k]
         for j in np.argsort(-strength)[:SHOWN]:
-            alone = "{:.3g} to {:.3g}".format(*answered.intervals[k, j])
-            of_all = "{:.3g} to {:.3g}".format(*answered.simultaneous[k, j])
+            alone = _range(answered.intervals[k, j])
+            of_all = _range(answered.simultaneous[k, j])
             lines.append(
                 f"  {outcomes[j]}: {answered.effects[k, j]:.3g} (95% interval {alone}; "
                 f"of all questions {of_all})"
             )
     return lines
+
+
+def _range(ends: np.ndarray) -> str:
+    """An interval in words."""
+    if np.isinf(ends).any():
+        return "any value, for noise excludes none"
+    return "{:.3g} to {:.3g}".format(*ends)
 
 
 def _together(answered: LinearAnswer, outcomes: list[str], n: int) -> str:
@@ -258,14 +265,12 @@ def _draw(answered: LinearAnswer, k: int, outcomes: list[str]):
         name += " over the outcome's deviation"
     else:  # as they are
         deviation = np.ones_like(deviation)
-    return plots.effects(
-        outcomes,
-        answered.effects[k] / deviation[:, 0],
-        name,
-        answered.intervals[k] / deviation,
-        rows="outcome",
-        wide=answered.simultaneous[k] / deviation,
-    )
+    ends = np.stack([answered.intervals[k], answered.simultaneous[k]]) / deviation
+    # Those without bounds are drawn from end to end.
+    farthest = 2 * np.max(np.abs(ends), where=np.isfinite(ends), initial=0)
+    single, of_all = np.clip(ends, -farthest, farthest)
+    effects = answered.effects[k] / deviation[:, 0]
+    return plots.effects(outcomes, effects, name, single, rows="outcome", wide=of_all)
 
 
 # --- sites ---------------------------------------------------------------------------

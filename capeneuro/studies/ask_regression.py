@@ -26,15 +26,15 @@ QUESTIONS = "'~ a + b' of the features, 'ridge=0.1', or both with a comma"
 QUESTION = re.compile(
     r"\s*(?:~(?P<terms>[^=]*?))?\s*(?P<comma>,)?\s*(?:ridge\s*=\s*(?P<ridge>\S+))?\s*"
 )
-HEADER = ["feature", "coefficient", "ridge_coefficient", "standard_error", "low"]
+HEADER = ["feature", "coefficient", "estimate", "standard_error", "low"]
 HEADER += ["high", "study", "verdict"]
 MEANINGS = {
     "feature": "",
     "coefficient": "of the model, for predictions, shrunk for the noise",
-    "ridge_coefficient": "of ridge regression, to be read one by one",
+    "estimate": "by least squares, to be read one by one; n/a: cannot be told",
     "low": "of its 95% interval, for noise and sampling",
     "high": "",
-    "study": "ridge coefficient of the study itself",
+    "study": "estimate of the study itself",
     "verdict": "",
 }
 
@@ -45,8 +45,8 @@ class Released(NamedTuple):
     moments: RegressionMoments
     names: list[str]
     """Of the D features."""
-    coefficients: np.ndarray
-    """Ridge coefficients of the study itself, (D,)."""
+    estimates: np.ndarray
+    """Of the study itself, (D,)."""
     ranges: np.ndarray
     """Between the public bounds of each feature, (D,)."""
 
@@ -100,7 +100,7 @@ def _read(folder: Path) -> Released:
     path = folder / FILE
     arrays = files.read_arrays(path)
     fields = RegressionMoments.__dataclass_fields__
-    if not {NAMES, *(f"{PREFIX}{name}" for name in fields)} <= set(arrays):
+    if not {NAMES, "estimates", *(f"{PREFIX}{name}" for name in fields)} <= set(arrays):
         raise ConfigError(
             f"{path}: holds no moments. Those of more than {MOST_KEPT} features are "
             "not kept; an earlier version kept none: remove it and run `regression` "
@@ -112,7 +112,7 @@ def _read(folder: Path) -> Released:
     )
     names = [str(name) for name in arrays[NAMES]]
     ranges = arrays["bounds"][:, 1] - arrays["bounds"][:, 0]
-    return Released(moments, names, arrays["ridge_coefficients"], ranges)
+    return Released(moments, names, arrays["estimates"], ranges)
 
 
 def _number(text: str) -> float:
@@ -136,22 +136,22 @@ def _reply(model: LinearModel, released: Released, places: np.ndarray) -> Reply:
     numbers = np.column_stack(
         [
             model.coefficients,
-            model.ridge_coefficients,
+            model.estimates,
             model.errors,
             model.intervals,
-            released.coefficients[places],
+            released.estimates[places],
         ]
     )
     rows = [
-        [name, *(f"{x:.6g}" for x in row), verdict]
+        [name, *map(files.number_cell, row), verdict]
         for name, row, verdict in zip(names, numbers, verdicts, strict=True)
     ]
     lines = model_lines(model)
-    strength = np.abs(model.ridge_coefficients) / np.maximum(model.errors, 1e-300)
-    for k in np.argsort(-strength, kind="stable")[:SHOWN]:
+    strength = np.abs(model.estimates) / np.maximum(model.errors, 1e-300)
+    n_told = int(np.isfinite(strength).sum())
+    for k in np.argsort(-strength, kind="stable")[: min(SHOWN, n_told)]:
         ends = "{:.3g} to {:.3g}".format(*model.intervals[k])
-        value = model.ridge_coefficients[k]
-        lines.append(f"  {names[k]}: {value:.3g} (95% interval {ends})")
+        lines.append(f"  {names[k]}: {model.estimates[k]:.3g} (95% interval {ends})")
     lines.append(
         "asked after the results were seen, so one of many: features that were chosen "
         "because they came out well explain less of other people than this says; "
@@ -176,9 +176,9 @@ def _figure(
     draw = partial(
         plots.effects,
         names,
-        ranges * model.ridge_coefficients,
+        ranges * model.estimates,
         f"change of the {quantity} over a feature's range",
         ranges[:, None] * model.intervals,
-        {"the study itself": ranges * released.coefficients[places]},
+        {"the study itself": ranges * released.estimates[places]},
     )
     return Figure("Coefficients with 95% intervals", draw)

@@ -189,7 +189,7 @@ class ContrastKind(RowStudyKind):
         return float(np.linalg.norm(z[-len(self.shape.names) :]))
 
     def clip_weight(self, z: np.ndarray) -> float:
-        """Return 1: who counts less is for the release to tell."""
+        """Return 1: weights follow from the release, which chooses the clip."""
         return 1.0
 
     def size_page(self) -> SizePage:
@@ -227,7 +227,7 @@ class ContrastKind(RowStudyKind):
 
     @cached_property
     def _moments(self) -> ReleasedMoments:
-        """What the study released."""
+        """Moments that the study released."""
         moments, *_ = ask_contrasts.read(self.study.results)
         return moments
 
@@ -256,15 +256,15 @@ class ContrastKind(RowStudyKind):
         return moments.contrasts(), arrays | ask_charts.design_to_keep(self.design)
 
     def _decide(self, foretold: Foretold) -> None:
-        """Print what the pilot foretells, and stop if that is too little."""
-        told = "that the effect cannot be told"
+        """Print the forecast of the pilot, and stop if its error is too large."""
+        text = "that the effect cannot be told"
         if foretold.is_told.any():
-            told = (
+            text = (
                 f"a standard error of {foretold.error:.2g} deviations of an outcome "
                 f"(smallest effect seen {foretold.smallest(LEVEL, POWER):.2g}), "
                 f"{foretold.over_sampling:.2g} times that of all data"
             )
-        print(f"the pilot foretells {told}")
+        print(f"the pilot foretells {text}")
         most = self.study.contrast.largest_error
         if most is not None and foretold.error > most:
             raise BudgetExceeded(

@@ -83,7 +83,7 @@ def _content(
         target = f"log-odds of {target} being {high}, against {low}"
     coefficients = zip(
         model.coefficients,
-        model.ridge_coefficients,
+        model.estimates,
         model.errors,
         *model.intervals.T,
         strict=True,
@@ -96,7 +96,7 @@ def _content(
     if options.within_sites:
         site_names = names(study, sites)
         intercepts = dict(zip(site_names, map(float, model.intercepts), strict=True))
-    keys = "value", "ridge_value", "standard_error", "low", "high"
+    keys = "value", "estimate", "standard_error", "low", "high"
     return {
         "Description": f"{model.task} regression by the functional mechanism",
         "task": model.task,
@@ -106,14 +106,17 @@ def _content(
         f"feature first limited to its bounds{ball_rule}, the target to target_bounds; "
         "at a site of the study use the site's own intercept if it has one. capeneuro "
         "predict does so",
-        "precision": "low to high holds the coefficient of ridge regression for people "
-        f"like these, with {model.ridge:.3g} added to mean squares of features that "
-        "are scaled to norms of at most 1, in 95 of 100 releases; ridge_value is its "
-        "estimate, value the model's, for predictions",
+        "precision": "low to high holds the coefficient of least squares for people "
+        "like these"
+        + f", with {model.ridge:.3g} added to mean squares of features that are scaled "
+        "to norms of at most 1"
+        * (model.ridge > 0)
+        + ", in 95 of 100 releases; estimate is its estimate, value the model's, for "
+        "predictions; null: it cannot be told",
         "intercept": model.intercept,
         "intercept_of_site": intercepts,
         "coefficients": {
-            name: dict(zip(keys, map(float, row), strict=True))
+            name: dict(zip(keys, map(_number, row), strict=True))
             for name, row in zip(shape.names, coefficients, strict=True)
         },
         "bounds": dict(zip(shape.names, shape.bounds.tolist(), strict=True)),
@@ -152,7 +155,7 @@ def predicted(
     tuple
         Header and rows. A number has the interval that holds 95% of new people like
         those of the study, which is wider without a site, by the deviation of sites'
-        intercepts; there is none if the model's r2 is not estimable.
+        intercepts; there is none if the model has none.
 
     Raises
     ------

@@ -63,9 +63,9 @@ class RegressionKind(RowStudyKind):
     )
     headings: ClassVar = {
         "feature": "",
-        "ridge_coefficient": "of ridge regression, to be read one by one: change of "
-        "the target per unit of the feature",
-        "low": "of the ridge coefficient, for noise and sampling",
+        "estimate": "by least squares, to be read one by one: change of the target per "
+        "unit of the feature; n/a: cannot be told",
+        "low": "of the estimate, for noise and sampling",
         "verdict": "",
         "coefficient": "of the model, for predictions alone: of all features together "
         "it predicts best, and it need not lie in that interval",
@@ -78,7 +78,7 @@ class RegressionKind(RowStudyKind):
         """Accept any people: no public table describes them."""
 
     def not_estimable(self, people: Sequence[Mapping[str, Person]]) -> str:
-        """Return an empty reason: the ridge makes all coefficients estimable."""
+        """Return no reason: the release decides which coefficients are estimable."""
         return ""
 
     # --- at one site -----------------------------------------------------------------
@@ -219,7 +219,7 @@ class RegressionKind(RowStudyKind):
         """Write the model and its card; coefficients have errors and intervals."""
         model_file.write(self.study, sites, self.shape, result, metadata)
         low, high = result.intervals.T
-        columns = {"ridge_coefficient": result.ridge_coefficients}
+        columns = {"estimate": result.estimates}
         columns |= {"standard_error": result.errors, "low": low, "high": high}
         description = "Coefficients of a regression, target per unit of the feature"
         return FeatureTable(columns, description, {})
@@ -248,17 +248,19 @@ class RegressionKind(RowStudyKind):
         quantity = self.study.regression.target
         if result.task == "logistic":
             quantity = f"log-odds of {quantity}"
-        # Ridge coefficients estimate other numbers than the references do.
+        # With a ridge these are other numbers than the references are.
         comparable = {} if result.ridge else references
         draw = partial(
             plots.effects,
             self.shape.names,
-            ranges * result.ridge_coefficients,
+            ranges * result.estimates,
             f"change of {quantity} over a feature's range",
             ranges[:, None] * result.intervals,
             {n: ranges * r.values[:, 0] for n, r in comparable.items()},
         )
-        findings = [Figure("Coefficients with 95% intervals", draw)]
+        findings = []
+        if np.isfinite(result.estimates).any():
+            findings.append(Figure("Coefficients with 95% intervals", draw))
         if verdicts.exceeds_noise.any():
             findings += self.map_of_changes(quantity)
         return Figures({}, findings, [])

@@ -752,7 +752,7 @@ class RowStudyKind(StudyKind):
         columns = {**{h: A[:, i] for i, h in enumerate(heads)}, **table.columns}
         numbers = np.stack([*columns.values()], 1)
         rows = [
-            [name, *(f"{value:.6g}" for value in row)]
+            [name, *map(files.number_cell, row)]
             for name, row in zip(shape.names, numbers, strict=True)
         ]
         header = ["feature", *columns]

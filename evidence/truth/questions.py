@@ -232,18 +232,21 @@ def main() -> None:
 
 
 def say(lines: list[list[str]], n: int) -> None:
-    """Print the rates of rows: means over cells in which studies are told."""
+    """Print the rates of rows: means over the studies that are told."""
     for kind, is_own in (("simulated", True), ("tables", False)):
-        own = [line for line in lines if (line[0] in SIMULATED) == is_own]
-        if not own:
-            continue
-        numbers = np.array([line[7:] for line in own], float)
-        _, single, of_all, alarm, _, fewer, _, spread = numbers.T
-        rates.say(f"asked-effect/{kind}", np.nanmean([single, fewer]), n)
-        rates.say(f"all-asked-effects/{kind}", np.nanmean(of_all), n)
-        rates.say(f"asked-test/{kind}", np.nanmean(alarm), n)
-        if np.isfinite(spread).any():
-            rates.say(f"site-spread/{kind}", np.nanmean(spread), n)
+        own = [line[7:] for line in lines if (line[0] in SIMULATED) == is_own]
+        rates_of = Scores(*np.array(own, float).reshape(-1, len(Scores._fields)).T)
+        for row, values, told in (
+            (f"asked-effect/{kind}", rates_of.single, rates_of.told),
+            (f"asked-effect/{kind}-alone", rates_of.fewer, rates_of.fewer_told),
+            (f"all-asked-effects/{kind}", rates_of.simultaneous, rates_of.told),
+            (f"asked-test/{kind}", rates_of.alarm, rates_of.told),
+            (f"site-spread/{kind}", rates_of.spread, rates_of.spread_told),
+        ):
+            is_told = np.isfinite(values)
+            if is_told.any():
+                mean = np.average(values[is_told], weights=told[is_told])
+                rates.say(row, float(mean), n)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,8 @@ DELTA, SITES = 1e-5, 4
 TABLES = ("warfarin", "crime", "twitter", "adult")
 # New people that a table must have left.
 LEAST_NEW = 300
+# Features of a model of another feature, and how many of these a table gives.
+LEAST, N_TARGETS = 6, 8
 # Weights that are stated as one.
 ALIKE = 0.005
 COVERED = "coefficients", "r2", "residual", "prediction", "clip-weight"
@@ -83,8 +85,27 @@ def tables() -> Iterator[Table]:
                 yield Table(name, D, SITES, N, epsilon)
 
 
+def corners() -> Iterator[Table]:
+    """Features of tables as targets, of which one in twenty is at its upper bound."""
+    for name in TABLES:
+        D, n = scaled_table(name, rates.DATA)[0].shape
+        for k in range(LEAST, D, max(D // N_TARGETS, 1)):
+            for N in (1000, 4000):
+                for epsilon in (4.0, 32.0) if n >= N + LEAST_NEW else ():
+                    yield Table(f"{name} {k}", LEAST, SITES, N, epsilon)
+
+
 def scaled_table(name: str, folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Features (D, N) and targets (N,) of a table, scaled as a study scales bounds."""
+    """Features (D, N) and targets (N,) of a table, scaled as a study scales bounds.
+
+    With a number behind its name: that feature is the target, of the first six.
+    """
+    name, _, place = name.partition(" ")
+    if place:
+        rows = scaled_table(name, folder)[0][[*range(LEAST), int(place)]]
+        low, high = np.quantile(rows, [0, 0.95], axis=1)[..., None]
+        rows = np.clip(2 * (rows - low) / np.maximum(high - low, 1e-12) - 1, -1, 1)
+        return rows[:-1] / LEAST**0.5, rows[-1]
     n = 5000 if name.startswith("synthetic") else 0
     table = load(name, str(folder), n, 0)
     X, y = np.asarray(table.X, float), np.clip(table.y, -1, 1)
@@ -172,10 +193,15 @@ def judged(
         )
         # A weight below 1 by rounding alone.
         hits["clip-weight"] = True, float(off <= width / 2 + ALIKE), width
-        low, high = found.intervals.T
-        exact = np.linalg.solve(M + found.ridge * np.eye(len(g)), g)
-        inside = float(np.mean((low <= exact) & (exact <= high)))
-        hits["coefficients"] = True, inside, float(np.median(high - low))
+        told, (low, high) = np.isfinite(found.estimates), found.intervals.T
+        # Nothing but rounding is left out: of Twitter it is all that some are told by.
+        exact = np.linalg.lstsq(M, g, rcond=1e-12)[0]
+        inside = (low <= exact) & (exact <= high)
+        hits["coefficients"] = False, np.nan, np.nan
+        if told.any():
+            width = float(np.median((high - low)[told]))
+            hits["coefficients"] = True, float(np.mean(inside[told])), width
+        hits["estimable"] = True, float(np.mean(told)), np.nan
         if len(y) > N:
             half = found.prediction_half_width
             inside = float(np.mean(np.abs(left[N:]) <= half))
@@ -224,17 +250,18 @@ def of_table(cell: Table, n_draws: int) -> list[Hits]:
 def main() -> None:
     """Print a line for each statement in each cell, and the rates."""
     parser = rates.options(__doc__, 20)
-    parser.add_argument("data", choices=("simulated", "tables"))
+    parser.add_argument("data", choices=("simulated", "tables", "counts"))
     given = parser.parse_args()
     measured, asked = {
         "simulated": (of_cell, list(cells())),
         "tables": (of_table, list(tables()) if given.data == "tables" else []),
+        "counts": (of_table, list(corners()) if given.data == "counts" else []),
     }[given.data]
     work = (delayed(measured)(cell, given.draws) for cell in asked)
     every: dict[str, list[tuple[bool, float, float]]] = {}
     print(*asked[0]._fields, "statement told held width", sep="\t")
     for cell, draws in zip(asked, Parallel(given.jobs)(work), strict=True):
-        for name in (*COVERED, "r2, all alike", TOLD):
+        for name in (*COVERED, "estimable", "r2, all alike", TOLD):
             own = np.array([hits[name] for hits in draws if name in hits], float)
             told = own[own[:, 0] > 0]
             every.setdefault(name, []).extend(map(tuple, told))
@@ -244,7 +271,7 @@ def main() -> None:
             about = f"{own[:, 0].mean():.2f}", f"{held:.3f}", f"{width:.3g}"
             print(*(f"{x:.3g}" if isinstance(x, float) else x for x in cell), end="\t")
             print(name, *about, sep="\t", flush=True)
-    for name in (*COVERED, TOLD):
+    for name in (*COVERED, TOLD) if given.data != "counts" else ("prediction",):
         held = np.array(every[name])[:, 1]
         rates.say(f"{name}/{given.data}", held.mean(), len(held))
 

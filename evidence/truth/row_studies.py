@@ -114,10 +114,12 @@ def compare(
                 sums = np.array([d.coefficients.sum() for d in drawn])
                 inside = [
                     np.mean(
-                        (d.intervals[:, 0] < exact.coefficients)
-                        & (exact.coefficients < d.intervals[:, 1])
+                        (d.intervals[told, 0] < exact.coefficients[told])
+                        & (exact.coefficients[told] < d.intervals[told, 1])
                     )
                     for d in drawn
+                    for told in [np.isfinite(d.estimates)]
+                    if told.any()
                 ]
                 r = np.quantile(r2, [0.5, 0.1, 0.9])
                 print(

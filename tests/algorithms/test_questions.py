@@ -187,3 +187,14 @@ def test_random_sites_go_with_a_formula_alone():
     for question in ("age + (1|site)", "age = sex[2] (1|site)"):
         with pytest.raises(UnknownTerm, match="goes with a formula"):
             questions.without_random_sites(question)
+
+
+def test_a_larger_size_than_the_largest_is_excluded(drawn, moments):
+    found = answer(parse("group", moments))
+    sides = found.effects + 1.645 * found.errors * np.sign(found.effects)
+    sizes = np.abs(sides) / found.deviations
+    np.testing.assert_allclose(found.largest_sizes, sizes, rtol=0.08)
+    noisy = answer(parse("group", released(drawn, 4.0)))
+    assert (noisy.largest_sizes > np.abs(noisy.sizes)).all()
+    hidden = answer(parse("group", released(drawn, 0.2)))
+    assert np.isnan(hidden.largest_sizes).all()

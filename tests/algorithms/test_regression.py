@@ -242,8 +242,8 @@ def test_units_are_undone(rng):
     np.testing.assert_allclose(other.coefficients, exact.coef_, rtol=1e-3)
     np.testing.assert_allclose(other.predict(raw), exact.predict(raw.T), atol=1e-3)
     np.testing.assert_allclose(other.predict(raw, 0), other.predict(raw))
-    ratio = other.errors / np.abs(other.ridge_coefficients)
-    np.testing.assert_allclose(ratio, found.errors / np.abs(found.ridge_coefficients))
+    ratio = other.errors / np.abs(other.estimates)
+    np.testing.assert_allclose(ratio, found.errors / np.abs(found.estimates))
     assert other.residual_variance == pytest.approx(225 * found.residual_variance)
 
 
@@ -266,9 +266,8 @@ def test_every_arm_finds_it_and_says_how_well(fixed_noise, rng, arm, task):
     sites = shared_out(stack(X, y, task))
     exact = fitted(sites, task=task)
     found = fitted(sites, arm, task=task)
-    ridge = fitted(sites, task=task, ridge=found.ridge)
-    np.testing.assert_allclose(ridge.ridge_coefficients, ridge.coefficients)
-    error = (found.ridge_coefficients - ridge.ridge_coefficients) / found.errors
+    np.testing.assert_allclose(exact.estimates, exact.coefficients)
+    error = (found.estimates - exact.estimates) / found.errors
     # Of labels a third is clipped here, which takes some hundredths of a slope.
     assert np.abs(error).max() < (4 if task == "linear" else 6)
     assert found.noise_deviation > 0
@@ -304,7 +303,7 @@ def test_the_minimizer_is_bounded_for_any_noise(D, log_tau, seed, ridge):
     M, g = np.outer(x, x), 0.5 * x
     M += linalg.unpack_symmetric(tau * rng.standard_normal(D * (D + 1) // 2))
     g += tau / np.sqrt(2) * rng.standard_normal(D)
-    w, A = minimizer(M, g, tau, tau**2 / 2, 1e-3, ridge)
+    w, A, _ = minimizer(M, g, tau, tau**2 / 2, 1e-3, ridge)
     assert np.isfinite(w).all()
     assert np.linalg.norm(w) <= 2 * np.linalg.norm(g) / edge(tau, D) * (1 + 1e-9)
     assert np.linalg.eigvalsh(A).min() >= -1e-9 * np.linalg.norm(A)
@@ -348,10 +347,8 @@ def _covered(factor, tau, n=400, repeats=150, D=4):
         known = _released(rng, z @ z.T / n, n, tau)
         told = Covariance(**{**vars(known), "noise_deviation": factor * tau})
         found = from_covariance(told)
-        low, high = found.intervals.T
-        # Of the population, whose features are uniform and uncorrelated.
-        beta = w / (1 + found.ridge * 3 * D)
-        held.append((low < beta) & (beta < high))
+        told, (low, high) = np.isfinite(found.estimates), found.intervals.T
+        held += ((low < w) & (w < high))[told].tolist()
     return float(np.mean(held))
 
 
@@ -384,7 +381,7 @@ def test_noise_of_means_counts(rng):
     z = np.vstack([X, y, np.full(2000, CONSTANT)])
     exact = z @ z.T / 2000
     found = [from_covariance(_released(rng, exact, n, tau)) for _ in range(300)]
-    errors = np.stack([f.ridge_coefficients for f in found])
+    errors = np.stack([f.estimates for f in found])
     errors = errors - errors.mean(axis=0)
     spread = np.sqrt(np.mean(errors**2, axis=0))
     told = np.mean([f.errors for f in found], axis=0)

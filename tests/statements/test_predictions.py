@@ -50,6 +50,34 @@ def test_there_is_no_interval_where_r2_cannot_be_told():
         assert np.isnan(model.r2[0]) and np.isnan(model.prediction_half_width)
 
 
+def counts(spread: float, share: float, seed: int):
+    """A model of counts of which a share is below their bound, and how it errs."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((3, 2 * PEOPLE))
+    means = 3 * np.exp(0.3 * x[0] + spread * rng.standard_normal(2 * PEOPLE))
+    y = rng.poisson(means).astype(float)
+    y = np.minimum(2 * y / np.quantile(y, share), 2) - 1
+    x = np.clip(x / 2, -1, 1) / 3**0.5
+    z = regression.stack(x, y).astype(float) / regression.norm_bound()
+    weight = np.minimum(1, regression.CLIP / np.sum(z**2, axis=0))
+    E = 1e-5 * linalg.unpack_symmetric(rng.standard_normal(15))
+    released = Moment(z * weight @ z.T / (2 * PEOPLE) + E, 1e-5)
+    model = regression.from_moment(released, np.array([2 * PEOPLE]))
+    return model, np.abs(y - model.coefficients @ x - model.intercept)
+
+
+def test_people_who_are_clipped_are_farther_off():
+    """One count in ten is at its bound, and clipped there."""
+    drawn = [counts(1.5, 0.9, seed) for seed in range(5)]
+    assert np.mean([left <= m.prediction_half_width for m, left in drawn]) > 0.93
+    assert np.mean([left <= 1.96 * m.residual[0] ** 0.5 for m, left in drawn]) < 0.91
+
+
+def test_counts_that_lie_at_their_bound_have_no_interval():
+    model, _ = counts(3.0, 0.95, 0)
+    assert np.isfinite(model.r2[0]) and np.isnan(model.prediction_half_width)
+
+
 def test_the_noise_of_a_variance_widens_its_interval():
     """Averaged over noise, 95% of residuals are inside, whose variance is 1."""
     rng, error = np.random.default_rng(0), 0.4

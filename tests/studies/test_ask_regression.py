@@ -13,7 +13,7 @@ from capeneuro.data import files
 from capeneuro.data.tables import open_table
 from capeneuro.studies import ask, ask_regression
 
-COLUMNS = ["coefficient", "ridge_coefficient", "standard_error", "low", "high"]
+COLUMNS = ["coefficient", "estimate", "standard_error", "low", "high"]
 
 
 @pytest.fixture

@@ -245,7 +245,10 @@ def table(path: Path) -> tuple[list[str], dict[str, np.ndarray]]:
     header = path.read_text().split("\n", 1)[0].split("\t")
     n = len(header) - (header[-1] == "verdict")
     rows = files.read_table(path)
-    return header[1:n], {row[0]: np.array(row[1:n], float) for row in rows}
+    return header[1:n], {
+        row[0]: np.array([np.nan if x == "n/a" else x for x in row[1:n]], float)
+        for row in rows
+    }
 
 
 def scored(study) -> dict[str, tuple[float, str]]:
