@@ -4,7 +4,8 @@
 
 Each cell is what `capeneuro plan` says of a study as `capeneuro init` writes it: the
 least number of people of which noise is foretold not to drown the result, or of whom an
-effect of a contrast is foretold to be seen.
+effect of a contrast is foretold to be seen: if people vary normally, and if some of
+them are far from the others.
 """
 
 import re
@@ -12,14 +13,18 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import chdir, redirect_stdout
+from functools import partial
 from io import StringIO
 from pathlib import Path
+from unittest.mock import patch
 
 from capeneuro import cli
 from capeneuro.config import load
 from capeneuro.config.study import StudyConfig
 from capeneuro.studies import registry
+from capeneuro.studies.contrast import HEAVY_TAILED, ContrastKind
 from capeneuro.studies.forecasts import Counts
+from capeneuro.studies.rows import ReleaseNoise
 
 PAGE = Path(__file__).with_suffix(".md")
 MARKS = "<!-- made by docs/decide.py -->\n", "<!-- end -->"
@@ -89,10 +94,21 @@ def rows(kinds: list[str]) -> Iterator[str]:
                 path.write_text(edited)
                 with chdir(home):
                     study = load.load_study(path.relative_to(home))
+                number = partial(least_people, study, names, n_features, most)
                 with redirect_stdout(StringIO()):
-                    people = least_people(study, names, n_features, most)
-                cells.append("more" if people is None else f"{people:,}")
+                    numbers = [number()]
+                    if kind == "contrast":
+                        with patch.object(ContrastKind, "predict", _heavy):
+                            numbers.append(number())
+                numbers.sort(key=lambda n: n or MOST)
+                words = ("more" if n is None else f"{n:,}" for n in numbers)
+                cells.append(" to ".join(dict.fromkeys(words)))
             yield f"| {question} | `{kind}` | {size} | {' | '.join(cells)} |"
+
+
+def _heavy(kind: ContrastKind, noise: ReleaseNoise) -> dict[str, float]:
+    """Forecast of people of whom some are far from the others."""
+    return kind.predict_otherwise(noise)[HEAVY_TAILED]
 
 
 if __name__ == "__main__":

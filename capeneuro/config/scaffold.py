@@ -164,8 +164,8 @@ QUESTIONS = {
     "contrast": "The question: what differs between groups, or with a number?",
     "contrast.covariates": "Columns of the sites' tables: groups, or a number's public "
     "mean and deviation.",
-    "contrast.primary": "The one that the study is about: its effects get the least "
-    "noise.",
+    "contrast.primary": "The one that the study is about: its effects have the "
+    "verdicts and the least noise.",
     "regression": "The question: what predicts this column?",
     "regression.target": "Column of the sites' tables of people.",
     "regression.bounds": "Its least and largest value.",

@@ -42,7 +42,7 @@ from capeneuro.report.privacy_record import mus_of, shareable, versions
 
 # Rows of a table that a page shows, of effects the strongest; a file beside it has all.
 # P-values below the smallest are not told apart.
-MOST_ROWS, MOST_EFFECTS, SMALLEST_P = 40, 10, 1e-4
+MOST_ROWS, MOST_PRIMARY, MOST_EFFECTS, SMALLEST_P = 40, 30, 10, 1e-4
 # People that a private page shows: no browser opens one with all of a biobank.
 MOST_PEOPLE = 200
 INTERVAL = "95% interval"
@@ -113,9 +113,11 @@ class Chapter(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """The outcome in a sentence, after that of the primary question."""
-        before = f"{self.primary}. Over all covariates, " if self.primary else ""
-        return before + sentences.found_line(self.config.arm, self.verdicts)
+        """The outcome in a sentence, of the primary question if there is one."""
+        line = sentences.found_line(self.config.arm, self.verdicts)
+        if self.primary and self.config.arm != "non-private":
+            return self.primary
+        return f"{self.primary}; {line}" if self.primary else line
 
     @property
     def strip(self) -> list[Picture]:
@@ -493,8 +495,9 @@ def table_of(
             rows.sort(key=lambda row: row[k] != ABOVE)
             first = [row for row in rows if row[0] in primary]
             secondary = [row for row in rows if row[0] not in primary]
-            rows = first[:most] + secondary[:most] + first[most:] + secondary[most:]
-            most = len(first[:most]) + len(secondary[:most])
+            rows = first[:MOST_PRIMARY] + secondary[:most]
+            rows += first[MOST_PRIMARY:] + secondary[most:]
+            most = len(first[:MOST_PRIMARY]) + len(secondary[:most])
     # An interval says how well a number is known: no more digits than that.
     digits = 2 if "low" in columns else 3
     cells = [

@@ -53,9 +53,11 @@ def open_decisions(
     contrast = getattr(study, "contrast", None)
     if contrast is not None and contrast.covariance is None:
         yield (
-            "contrast.covariance: null, so people's deviations are taken from bounds; "
-            "where they are a third of that, noise beside them is two to three times "
-            "what plan says"
+            "contrast.covariance: null, so one release more finds where outcomes lie "
+            "in their bounds, and the forecast takes these to be uncorrelated"
         )
     if contrast is not None and contrast.primary is None and len(contrast.covariates):
-        yield "contrast.primary: null, so the noise of all effects is alike"
+        yield (
+            "contrast.primary: null, so verdicts are corrected for all effects, and "
+            "the noise of these is alike"
+        )

@@ -106,7 +106,7 @@ def _of_columns(
         text = values or "{}  # DECIDE: groups: [A, B], or mean: 40, deviation: 12"
         lines.append(f"    {_scalar(column)}: {text}")
     lines += [
-        "  # Its effects get the least noise; null: all are alike.",
+        "  # Its effects have the verdicts; null: all are alike.",
         f"  primary: {_scalar(columns[0])}",
     ]
     decision = (

@@ -56,9 +56,19 @@ for site in $sites; do
     carry "$work/$site/carried-1.$site.answer.zip" "$work/mail/from-$site"
 done
 
-echo "== the lead: every answer is there"
+echo "== the lead: every answer of the pilot is there; it asks for the effects"
 at lead privacy verify "$work/mail/from-north/carried-1.north.answer.zip" \
     --manifest manifest.json
+at lead aggregate study.yaml --folder "$work/mail" || [ $? = 4 ]
+
+echo "== third visit: each hospital answers"
+for site in $sites; do
+    carry "$work/mail/to-$site/carried-2.$site.request.zip" "$work/$site"
+    at "$site" answer "carried-2.$site.request.zip" --yes
+    carry "$work/$site/carried-2.$site.answer.zip" "$work/mail/from-$site"
+done
+
+echo "== the lead: every answer is there"
 at lead aggregate study.yaml --folder "$work/mail"
 echo "The report: $work/lead/results/carried/report.html"
 echo "What left:  $work/north/carried-1.north.DISCLOSURE.html"
