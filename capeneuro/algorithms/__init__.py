@@ -40,6 +40,8 @@ clip_choice
     The clip of a contrast, by a released histogram of distances.
 contrast_pilot
     Where people lie, released before effects.
+contrast_forecast
+    Standard errors of effects before they are released.
 contrasts
     Many outcomes on few covariates: group contrasts over sites.
 contrast_fit

@@ -32,7 +32,7 @@ Network
 import math
 from collections.abc import Callable, Sequence
 
-from capeneuro.algorithms import contrasts, shrinkage
+from capeneuro.algorithms import contrast_forecast, shrinkage
 from capeneuro.algorithms.confidence import SHARE
 from capeneuro.algorithms.covariance import CONSTANT
 from capeneuro.algorithms.designs import Design
@@ -308,7 +308,7 @@ def predict_contrasts(
     """
     # A mean's distance is 2.
     units = {stage: noise("mean", 0.5, stage) for stage in stages}
-    planned = contrasts.planned(units, n_people, design, outcomes, is_heavy)
+    planned = contrast_forecast.planned(units, n_people, design, outcomes, is_heavy)
     primary = planned.of_primary(design.effects)
     least = primary.smallest(LEVEL, POWER)
     return {

@@ -114,6 +114,12 @@ class Outcomes:
             return variances * self.inverse.diagonal() ** 2
         return variances @ self.inverse.T**2
 
+    def weights_forth(self, weights: np.ndarray) -> np.ndarray:
+        """Weights of variances of T y by those of variances of y, (m, d)."""
+        if not self.has_covariance:
+            return weights * self.inverse.diagonal() ** 2
+        return weights @ self.inverse**2
+
     def together(self, variances: np.ndarray) -> np.ndarray:
         """Variances of y over :meth:`variances_back`, where T y correlate as in public.
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from capeneuro.algorithms import charts, contrast_effects, contrasts
 from capeneuro.algorithms.contrast_effects import Contrasts
-from capeneuro.algorithms.contrasts import Foretold, ReleasedMoments
+from capeneuro.algorithms.contrast_forecast import Foretold
+from capeneuro.algorithms.contrasts import ReleasedMoments
 from capeneuro.algorithms.designs import Design, Effect
 from capeneuro.algorithms.forecast_rows import FILL, POWER, RATIO, predict_contrasts
 from capeneuro.algorithms.outcomes import Outcomes
