@@ -8,7 +8,12 @@ import statsmodels.api
 from helpers import in_process, make_mechanism, make_site
 from released_contrasts import AGE, EFFECT, GROUP, SITES, D, people, released
 
-from capeneuro.algorithms import contrast_effects, contrasts, verdicts
+from capeneuro.algorithms import (
+    contrast_effects,
+    contrast_forecast,
+    contrasts,
+    verdicts,
+)
 from capeneuro.algorithms.contrast_fit import (
     COLLINEAR_WITH_OTHERS,
     CONSTANT,
@@ -270,10 +275,10 @@ def test_a_plan_is_of_the_size_that_a_release_has():
     outcomes = Outcomes(np.zeros(D), correlations(D, np.random.default_rng(0)))
     design = design_of(drawn, False, primary="group")
 
-    def foretold(epsilon: float, is_heavy: bool = False) -> contrasts.Foretold:
+    def foretold(epsilon: float, is_heavy: bool = False) -> contrast_forecast.Foretold:
         unit = 2.0 / len(drawn.site) / epsilon
         noise = dict.fromkeys(("pilot", "draft", "contrast"), unit)
-        of_all = contrasts.planned(
+        of_all = contrast_forecast.planned(
             noise, len(drawn.site), design, outcomes, is_heavy=is_heavy
         )
         return of_all.of_primary(design.effects)
