@@ -586,9 +586,9 @@ class Fit:
             hidden = np.flatnonzero((row != 0) & ~self._rows.varies)
             if len(hidden):
                 reasons.append(self._why(hidden[0]))
-            elif np.mean(parts["leakage"][k] / of_data) > 1:
+            elif np.median(parts["leakage"][k] / of_data) > 1:
                 reasons.append(COLLINEAR_WITH_OTHERS)
-            elif np.mean(parts["sites"][k] / of_data) > 1:
+            elif np.median(parts["sites"][k] / of_data) > 1:
                 reasons.append(NOISY_MEANS)
             else:
                 reasons.append("")
