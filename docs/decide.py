@@ -2,10 +2,10 @@
 
     python docs/decide.py [KIND...]       # --write puts the table into the page
 
-Each cell is what `capeneuro plan` says of a study as `capeneuro init` writes it: the
-least number of people of which noise is foretold not to drown the result, or of whom an
-effect of a contrast is foretold to be seen: if people vary normally, and if some of
-them are far from the others.
+Each cell is the forecast of `capeneuro plan` for a study as `capeneuro init` writes it:
+the least number of participants with which the noise is tolerable. For a contrast it is
+the number with which the effect is found, if participants vary normally and if some are
+far from the others.
 """
 
 import re

@@ -26,7 +26,6 @@ import scipy
 from capeneuro.algorithms.contrast_pilot import Pilot
 from capeneuro.algorithms.designs import Effect
 from capeneuro.algorithms.outcomes import Outcomes
-from capeneuro.linalg import TINY
 from capeneuro.privacy.contrasts import PRODUCTS, SQUARES, symmetric_factors
 
 # Mean square of effects of a coded covariate over the variance of outcomes, at least:
@@ -40,6 +39,8 @@ N_PASSES = 3
 ESTIMABLE = 3.0
 # Variance given the others, over the variance, of a covariate that is one of them.
 COLLINEAR = 1e-6
+# Variance, over the usual one, of a covariate that is the same but for rounding.
+ROUNDING = 1e-12
 # How much a clip takes of strong effects, usually, and what it leaves at least.
 BENT, LEAST_KEPT = 0.3, 0.4
 # Smallest variance of a covariate that is believed, over the likely one.
@@ -232,8 +233,8 @@ class _Rows(NamedTuple):
     """Whether each covariate, given the others, varies by more than noise, (q,)."""
 
 
-def _rows(moments: Moments, size: np.ndarray) -> _Rows:
-    """Rows that give effects, where others have this mean square, (q,)."""
+def _rows(moments: Moments, size: np.ndarray, square: np.ndarray) -> _Rows:
+    """Rows that give effects of these mean squares, (q,), of covariates of those."""
     J, of_J = moments.J, moments.of_J + moments.of_means
     of_G = moments.of_G * (1 + moments.bias.mean())
     q = len(J)
@@ -253,7 +254,8 @@ def _rows(moments: Moments, size: np.ndarray) -> _Rows:
         part[k] = g @ J[:, k]
         of_part[k] = np.sqrt(np.outer(g, g).ravel() ** 2 @ of_J.ravel())
         # Without noise a combination of the others has no variance of its own.
-        if part[k] > max(ESTIMABLE * of_part[k], COLLINEAR * J[k, k], TINY):
+        least = max(COLLINEAR * J[k, k], ROUNDING * square[k])
+        if part[k] > max(ESTIMABLE * of_part[k], least):
             R[k] = g / part[k]
         leakage[k, n] = (g @ J[:, n]) * R[k, k]
     return _Rows(R, leakage, np.diag(R) > 0)
@@ -335,9 +337,9 @@ class Fit:
     @cached_property
     def _rows(self) -> _Rows:
         """Rows that give effects, found with them in some passes."""
-        size = self._least
+        size, square = self._least, np.array([e.square for e in self.effects])
         for _ in range(N_PASSES):
-            rows = _rows(self.moments, size)
+            rows = _rows(self.moments, size, square)
             b = self.moments.slopes + rows.R @ self.moments.G
             noise = rows.R**2 @ self.moments.of_G
             size = np.maximum(self._least, LARGER * (np.mean(b**2, axis=1) - noise))
@@ -598,7 +600,8 @@ class Fit:
         """Reason why noise hides the variance of a covariate given the others."""
         moments = self.moments
         noise = float((moments.of_J + moments.of_means)[k, k]) ** 0.5
-        if moments.J[k, k] > max(ESTIMABLE * noise, LEAST):
+        least = ROUNDING * self.effects[k].square
+        if moments.J[k, k] > max(ESTIMABLE * noise, least):
             return COLLINEAR_WITH_OTHERS
         return NOISY_MEANS if self.pilot.center_errors[k].any() else CONSTANT
 

@@ -90,7 +90,7 @@ def released(
     design, outcomes
         Covariates and outcomes, and their public numbers.
     decide
-        Called with what the pilot foretells of primary effects, before these are
+        Called with what the pilot forecasts of primary effects, before these are
         released; raises to stop.
 
     Returns

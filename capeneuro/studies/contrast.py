@@ -76,13 +76,13 @@ class ContrastKind(RowStudyKind):
     caveat: ClassVar = (
         "Of the primary effect, over the outcome's deviation: 0.2 is small, 0.5 "
         "middling, 0.8 large. The\nsmallest effect is seen in "
-        f"{POWER:.0%} of studies, after correction for all outcomes. The first rows\n"
-        "are for people who vary normally, the last for people of whom some are far "
-        "from the others; the\npilot, of at most a quarter of the budget, tells which "
-        "it is before the rest is spent\n(contrast.largest_error stops there). Fewer "
-        "outcomes (their means over domains), a primary effect\nand a public "
-        "covariance of outcomes lower it most. Any linear question to these columns "
-        "can be\nasked afterwards, at no cost: capeneuro ask"
+        f"{POWER:.0%} of studies, after correction for all outcomes. The last row\n"
+        "assumes that some people are far from the others. The pilot costs at most a "
+        "quarter of the budget;\nits forecast knows how far people are, and "
+        "contrast.largest_error can stop the study there.\nFewer "
+        "outcomes (their means over domains), a primary effect and a public covariance "
+        "lower the noise most.\nOther linear questions to these columns can be asked "
+        "afterwards, at no cost: capeneuro ask"
     )
     fewer_features: ClassVar = (10, 1)
     feature_noun: ClassVar = "outcomes"
@@ -265,12 +265,12 @@ class ContrastKind(RowStudyKind):
                 f"(smallest effect seen {foretold.smallest(LEVEL, POWER):.2g}), "
                 f"{foretold.over_sampling:.2g} times that of all data"
             )
-        print(f"the pilot foretells {text}")
+        print(f"the pilot forecasts {text}")
         most = self.study.contrast.largest_error
         if most is not None and foretold.error > most:
             raise BudgetExceeded(
                 f"study {self.study.study}: contrast.largest_error: stopped after the "
-                f"pilot, which foretells {foretold.error:.2g}, more than {most:g}; "
+                f"pilot, which forecasts {foretold.error:.2g}, more than {most:g}; "
                 "what was not spent stays; a larger value goes on from here"
             )
 

@@ -182,7 +182,7 @@ def study(
 ) -> tuple[Any, np.ndarray]:
     """Release the moments of a consortium: what a study of contrasts has.
 
-    Also the errors of the primary effect that the pilot foretells, (d,).
+    Also the errors of the primary effect that the pilot forecasts, (d,).
     """
     names = tuple(f"{s}" for s in range(people.n_sites))
     design = Design(people.covariates, names, primary=people.covariates[0].name)

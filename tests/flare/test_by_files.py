@@ -38,7 +38,7 @@ VISITS = {
     "patterns": 2,
     "regression": 2,
     "network": 5,
-    "contrast": 1,
+    "contrast": 3,
     "distribution": 1,
     "fusion": 2,
 }
@@ -185,7 +185,7 @@ def test_each_step_of_a_contrast_says_what_leaves(tmp_path, capsys):
     root, name = tmp_path / "root", SITES[0]
     write_open(root, "contrast")
     parties.join_all(root)
-    assert by_files.run(root) == 2
+    assert by_files.run(root) == 3
     words = []
     for path in sorted((root / name).glob("*.answer.zip")):
         members = folder.read_zip(path, folder.ANSWER)
@@ -201,7 +201,7 @@ def test_each_step_of_a_contrast_says_what_leaves(tmp_path, capsys):
 
 def test_two_visits_entry_then_approval_and_answer_in_one(tmp_path, capsys):
     root = tmp_path / "root"
-    write_open(root, "contrast")
+    write_open(root, "distribution")
     entries = []
     for name in SITES:
         with contextlib.chdir(root / name):
@@ -593,4 +593,4 @@ def test_stages_by_files_are_those_of_one_process(tmp_path, capsys):
             assert (here / file).read_bytes() == (there / file).read_bytes(), file
         before = stage
     assert status == 0
-    assert [parties.n_charged(root, name) for name in SITES] == [3, 3, 3]
+    assert [parties.n_charged(root, name) for name in SITES] == [4, 4, 4]
