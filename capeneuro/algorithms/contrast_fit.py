@@ -81,6 +81,9 @@ class Moments:
     share
         Of the effects subtracted before the last release that is in ``slopes``; 1 with
         one release.
+    of_attenuation
+        Variance of G over squared effects, since a clip takes more of strong ones than
+        is known, (q,).
     """
 
     G: np.ndarray
@@ -94,6 +97,7 @@ class Moments:
     bias: np.ndarray
     weight: float
     share: float = 1.0
+    of_attenuation: np.ndarray | float = 0.0
 
     def and_draft(self, draft: "Moments") -> "Moments":
         """Average with the moments of the draft, weighted by their noise.
@@ -102,10 +106,10 @@ class Moments:
         which the draft was subtracted, tell by how much.
         """
         noise, H = self.of_G * (1 + self.bias.mean()), self.G + self.J @ self.slopes
-        size = np.maximum(np.sum(H**2, axis=1) - H.shape[1] * noise, LEAST)
-        variance = (draft.of_G * (1 + draft.bias.mean()) + noise) / size
-        trust = BENT**2 / (BENT**2 + variance)
-        attenuation = 1 + trust * (np.sum(draft.G * H, axis=1) / size - 1)
+        size = np.maximum(np.sum(H**2, axis=1) - H.shape[1] * noise, 0)
+        variance = draft.of_G * (1 + draft.bias.mean()) + noise + LEAST
+        gain = BENT**2 * (size > 0) / (BENT**2 * size + variance)
+        attenuation = 1 + gain * (np.sum(draft.G * H, axis=1) - size)
         attenuation = np.clip(attenuation, LEAST_KEPT, 1)
         draft = replace(
             draft,
@@ -122,15 +126,14 @@ class Moments:
         # What both clips take is on the same side of an outcome.
         bias = a * (self.bias * self.of_G.mean()) ** 0.5
         bias += (1 - a) * (draft.bias * draft.of_G.mean()) ** 0.5
-        # An attenuation that is not known multiplies effects.
-        unknown = (1 - trust) * ((1 - a) * BENT * np.diag(self.J) / attenuation) ** 2
+        of_attenuation = (1 - gain * size) * ((1 - a) * BENT / attenuation) ** 2
         return replace(
             self,
             G=a * self.G + (1 - a) * draft.G,
             of_G=of_G,
             J=c * self.J + (1 - c) * draft.J,
             of_J=c**2 * self.of_J + (1 - c) ** 2 * draft.of_J,
-            of_means=self.of_means + np.diag(unknown),
+            of_attenuation=of_attenuation * np.diag(self.J) ** 2,
             slopes=a * self.slopes,
             bias=bias**2 / (of_G.mean() + LEAST),
             share=a,
@@ -159,6 +162,7 @@ class Moments:
             squares=self.squares[is_kept] + of_squares,
             of_squares=self.of_squares[is_kept],
             slopes=self.slopes[is_kept],
+            of_attenuation=(self.of_attenuation * np.ones(len(is_kept)))[is_kept],
         )
 
 
@@ -469,7 +473,7 @@ class Fit:
             "leakage": back(leakage**2 @ self._of_leakage),
             "confounding": np.array(confounding),
             "of_J": np.sum(R**2 @ moments.of_J * along**2, axis=1),
-            "of_means": np.sum(R**2 @ moments.of_means * along**2, axis=1),
+            "of_means": np.sum(R**2 @ self._of_means * along**2, axis=1),
         }
 
     def covariances(self, joined: np.ndarray) -> np.ndarray:
@@ -496,6 +500,14 @@ class Fit:
             np.einsum("ma,ad,na->dmn", R, of_G, R)
             + np.einsum("ma,ad,na->dmn", leakage, back(self._of_leakage), leakage)
             + sampling.T.reshape(-1, len(R), len(R))
+        )
+
+    @property
+    def _of_means(self) -> np.ndarray:
+        """Variances of what multiplies whole effects beside J's noise, (q, q)."""
+        moments = self.moments
+        return moments.of_means + np.diag(
+            moments.of_attenuation * np.ones(len(moments.J))
         )
 
     @cached_property
@@ -534,7 +546,7 @@ class Fit:
         of_release, of_means = self._by_noise
         return (
             self.moments.of_J @ (projection @ of_release) ** 2
-            + self.moments.of_means @ (projection @ of_means) ** 2
+            + self._of_means @ (projection @ of_means) ** 2
         )
 
     def _sampling(self, R: np.ndarray, places: str) -> np.ndarray:
@@ -588,9 +600,9 @@ class Fit:
             hidden = np.flatnonzero((row != 0) & ~self._rows.varies)
             if len(hidden):
                 reasons.append(self._why(hidden[0]))
-            elif np.mean(parts["leakage"][k] / of_data) > 1:
+            elif np.median(parts["leakage"][k] / of_data) > 1:
                 reasons.append(COLLINEAR_WITH_OTHERS)
-            elif np.mean(parts["sites"][k] / of_data) > 1:
+            elif np.median(parts["sites"][k] / of_data) > 1:
                 reasons.append(NOISY_MEANS)
             else:
                 reasons.append("")
