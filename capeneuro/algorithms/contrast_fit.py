@@ -126,7 +126,9 @@ class Moments:
         # What both clips take is on the same side of an outcome.
         bias = a * (self.bias * self.of_G.mean()) ** 0.5
         bias += (1 - a) * (draft.bias * draft.of_G.mean()) ** 0.5
-        of_attenuation = (1 - gain * size) * ((1 - a) * BENT / attenuation) ** 2
+        # Without noise rounding alone would make it negative.
+        unknown = np.maximum(1 - gain * size, 0)
+        of_attenuation = unknown * ((1 - a) * BENT / attenuation) ** 2
         return replace(
             self,
             G=a * self.G + (1 - a) * draft.G,
