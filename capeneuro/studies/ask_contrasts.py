@@ -232,7 +232,10 @@ def _linear_lines(answered: LinearAnswer, outcomes: list[str]) -> list[str]:
 
 
 def _range(ends: np.ndarray) -> str:
-    """An interval in words."""
+    """An interval in words.
+
+    Row: asked-effect
+    """
     if np.isinf(ends).any():
         return "any value, for noise excludes none"
     return "{:.3g} to {:.3g}".format(*ends)
