@@ -567,17 +567,21 @@ class ContrastKind(RowStudyKind):
         return self.predict(noise)[RATIO]
 
     def assumption(self, is_open: bool) -> str:
-        """Describe the assumed deviations of outcomes; empty: they are public.
-
-        Bounds are in no number of the forecast, which is over deviations.
-        """
-        if self.study.contrast.covariance is not None:
-            return ""
-        return (
-            "contrast.covariance is null, so the forecast takes outcomes to be "
-            "uncorrelated, and people to vary normally within their bounds; of the row "
-            f"`{HEAVY_TAILED}` some are far from the others"
-        )
+        """Describe the assumed people, and releases that people carry; may be empty."""
+        texts = []
+        if self.study.contrast.covariance is None:
+            texts.append(
+                "contrast.covariance is null, so the forecast takes outcomes to be "
+                "uncorrelated, and people to vary normally within their bounds; of the "
+                f"row `{HEAVY_TAILED}` some are far from the others"
+            )
+        if self.study.federation == "files" and self.study.releases == 1:
+            texts.append(
+                "where people carry files effects are released once; with "
+                "contrast.releases: 2, for one visit more, strong effects (of half a "
+                "deviation and more) are not shortened"
+            )
+        return ". ".join(texts)
 
     def predict_otherwise(self, noise: ReleaseNoise) -> dict[str, dict[str, float]]:
         """Predict errors if some people are far from the others."""
