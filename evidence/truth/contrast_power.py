@@ -2,18 +2,21 @@
 
 People of real tables, drawn with replacement, at three sites; covariates are permuted
 within sites, so that there is no effect, and an effect of so many deviations is added
-to every outcome of the primary group. As many people as `docs/decide.md` says that see
-this effect in 80% of studies: both ends of its range, at epsilon 2.
+to every outcome of the primary group, or subtracted in every other draw: what a clip
+takes of skewed outcomes is on one side. As many people as `docs/decide.md` says for
+this effect to be seen in 80% of studies: both ends of its range, at epsilon 2.
 
     python -m evidence.truth.contrast_power [--draws 40] [--most 20000]
 
 Prints for each cell the share of studies that are told, of outcomes that are named, and
-of those that errors foretold by the pilot imply.
+of those that errors foretold by the pilot imply; and both of studies that have alike
+pilots.
 """
 
 import re
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -24,15 +27,10 @@ from evidence.truth.consortia import Consortium
 from evidence.truth.contrast_tables import LEVEL, holm, outcomes_of, study
 
 PAGE = rates.ROOT / "docs" / "decide.md"
-N_SITES, EPSILON = 3, 2.0
-# Rows of the page, by their number of outcomes, and the tables that stand for them: the
-# covariates that are kept, the primary group and a number as in the page's studies, and
-# outcomes.
-ROWS = {
-    "one score": 1,
-    "10 regions": 10,
-    "28 connections": 28,
-}
+N_SITES, EPSILON, SAID = 3, 2.0, 0.8
+# Outcomes of the page's rows, and tables that stand for these: the number of outcomes,
+# the primary group and a number as in the page's studies, and which outcomes.
+ROWS = {"one score": 1, "10 regions": 10, "28 connections": 28}
 TABLES = {
     "warfarin": (1, (0, 1), slice(2, 3)),  # dose
     "adult": (1, (0, 1), slice(4, 5)),  # hours of work
@@ -90,28 +88,34 @@ def of_three(people: Consortium, data: str) -> Consortium:
     )
 
 
-def draw(cell: Cell, rng: np.random.Generator) -> Consortium:
+def draw(cell: Cell, sign: int, rng: np.random.Generator) -> Consortium:
     """Draw people with an effect on every outcome, for which their bounds have room."""
     people = of_three(consortia.draw(cell.data, cell.people, N_SITES, rng), cell.data)
     order = np.arange(cell.people)
     for s in range(N_SITES):
         here = np.flatnonzero(people.site == s)
         order[here] = rng.permutation(here)
-    beside, effects = people.beside[:, order], cell.effect * deviations(cell.data)
+    beside, effects = (
+        people.beside[:, order],
+        sign * cell.effect * deviations(cell.data),
+    )
     is_patient = beside[0] == people.covariates[0].groups[1]
     y = people.inside + np.outer(effects, is_patient)
-    high = people.high + effects
-    return replace(people, y=y, high=high, beside=beside, truth=effects)
+    low, high = (
+        people.low + np.minimum(effects, 0),
+        people.high + np.maximum(effects, 0),
+    )
+    return replace(people, y=y, low=low, high=high, beside=beside, truth=effects)
 
 
 def powers(cell: Cell, seed: int) -> tuple[float, float, float]:
     """Whether a study is told, its share named, and the one that its pilot implies."""
     rng = np.random.default_rng([seed, cell.people])
-    people = draw(cell, rng)
+    people = draw(cell, 1 - 2 * (seed % 2), rng)
     about = people, EPSILON, "noised", outcomes_of(people, "bounds"), rng
     moments, errors = study(*about)
     found, d = moments.contrasts(), len(people.y)
-    far = people.truth / errors + scipy.special.ndtri(LEVEL / 2 / d)
+    far = np.abs(people.truth) / errors + scipy.special.ndtri(LEVEL / 2 / d)
     implied = float(scipy.special.ndtr(far).mean())
     if not found.is_estimable[0]:
         return 0.0, 0.0, implied
@@ -120,19 +124,24 @@ def powers(cell: Cell, seed: int) -> tuple[float, float, float]:
 
 
 def main() -> None:
-    """Run all cells; print a line of each."""
+    """Run all cells; print a line of each, and of studies by what their pilot says."""
     parser = rates.options(__doc__, 40)
     parser.add_argument("--most", type=int, default=20_000, help="people of a cell")
-    given, rows = parser.parse_args(), []
+    given, found = parser.parse_args(), []
     print("data effect people told power pilot over_said over_pilot", flush=True)
     for cell in cells(given.most):
         draws = [powers(cell, seed) for seed in range(given.draws)]
         told, power, implied = np.mean(draws, axis=0)
-        rows.append((power, implied))
-        numbers = told, power, implied, power / 0.8, power / implied
+        found += draws
+        numbers = told, power, implied, power / SAID, power / implied
         print(*cell, *(f"{x:.2f}" for x in numbers), sep="\t", flush=True)
-    power, implied = np.sum(rows, axis=0)
-    rates.say("effect-power/tables", power / implied)
+    _, power, implied = np.array(found).T
+    for low, high in pairwise((0, 0.25, 0.5, 0.75, 0.95, 1.01)):
+        own = (low <= implied) & (implied < high)
+        if own.any():
+            about = f"{own.sum()} studies whose pilot says {low:g} to {high:.2g}"
+            print(f"{about}: {implied[own].mean():.2f}, came {power[own].mean():.2f}")
+    rates.say("effect-power/tables", power.sum() / implied.sum())
 
 
 if __name__ == "__main__":
