@@ -3,9 +3,9 @@
     python docs/decide.py [KIND...]       # --write puts the table into the page
 
 Each cell is what `capeneuro plan` says of a study as `capeneuro init` writes it: the
-least number of people of which noise is foretold not to drown the result, or of whom an
-effect of a contrast is foretold to be seen: of people who vary normally, to those of
-whom some are far from the others.
+least number of people of which noise is foretold not to drown the result. Of a contrast
+an effect is then foretold to be seen, of people who vary normally, and of heavy-tailed
+ones.
 """
 
 import re

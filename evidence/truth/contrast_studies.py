@@ -3,7 +3,7 @@
 Ten studies of other people, sizes, epsilons and public numbers are written as files and
 run by `capeneuro run`: simulated people of `capeneuro init`, and people of real tables
 [consortia]. The error of the primary effects, against what is true of all people, over
-the error that the pilot foretold; rates are of each study's root mean square over draws.
+the error that the pilot foretold. Rates are of root mean squares over draws of a study.
 
     python -m evidence.truth.contrast_studies [--draws 1] [--cover 0]
 
