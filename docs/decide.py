@@ -2,10 +2,10 @@
 
     python docs/decide.py [KIND...]       # --write puts the table into the page
 
-Each cell is the forecast of `capeneuro plan` for a study as `capeneuro init` writes it:
-the least number of participants with which the noise is tolerable. For a contrast it is
-the number with which the effect is found, if participants vary normally and if some are
-far from the others.
+Each cell is what `capeneuro plan` says of a study as `capeneuro init` writes it: the
+least number of people of which noise is foretold not to drown the result. Of a contrast
+an effect is then foretold to be seen, of people who vary normally, and of heavy-tailed
+ones.
 """
 
 import re
@@ -13,18 +13,15 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import chdir, redirect_stdout
-from functools import partial
 from io import StringIO
 from pathlib import Path
-from unittest.mock import patch
 
 from capeneuro import cli
 from capeneuro.config import load
 from capeneuro.config.study import StudyConfig
 from capeneuro.studies import registry
-from capeneuro.studies.contrast import HEAVY_TAILED, ContrastKind
+from capeneuro.studies.contrast import HEAVY_TAILED
 from capeneuro.studies.forecasts import Counts
-from capeneuro.studies.rows import ReleaseNoise
 
 PAGE = Path(__file__).with_suffix(".md")
 MARKS = "<!-- made by docs/decide.py -->\n", "<!-- end -->"
@@ -33,12 +30,12 @@ N_SITES, N_VOLUMES, MOST = 3, 200, 10**6
 # Question, kind, size in words, number of features or outcomes, and the most noise: of
 # a contrast the effect that is seen, in deviations.
 QUESTIONS = (
+    ("Do patients differ in one score?", "contrast", "effect of 0.2", 1, 0.2),
     ("Do patients differ in one score?", "contrast", "effect of 0.5", 1, 0.5),
-    ("Do patients differ in one score?", "contrast", "effect of 1", 1, 1.0),
+    ("In one of 10 regions?", "contrast", "effect of 0.2", 10, 0.2),
     ("In one of 10 regions?", "contrast", "effect of 0.5", 10, 0.5),
-    ("In one of 10 regions?", "contrast", "effect of 1", 10, 1.0),
-    ("In one of 100 regions?", "contrast", "effect of 0.5", 100, 0.5),
-    ("In one of 100 regions?", "contrast", "effect of 1", 100, 1.0),
+    ("In one of 28 connections?", "contrast", "effect of 0.2", 28, 0.2),
+    ("In one of 28 connections?", "contrast", "effect of 0.5", 28, 0.5),
     ("What foretells a score?", "regression", "5 features", 5, 1.0),
     ("What foretells a score?", "regression", "20 features", 20, 1.0),
     ("By which patterns do people differ?", "patterns", "20 features", 20, 1.0),
@@ -50,15 +47,27 @@ QUESTIONS = (
 )
 
 
+def noise_of(
+    study: StudyConfig, names: list[str], counts: Counts, assumed: str
+) -> float:
+    """Noise over what the result can bear, of a row of `plan`; empty: as planned."""
+    forecast = registry.of(study).forecast(names, counts)
+    if not assumed:
+        return max(forecast.ratios.values())
+    with redirect_stdout(StringIO()) as printed:
+        forecast.show()
+    (row,) = (r for r in printed.getvalue().splitlines() if r.startswith(assumed))
+    return float(row.split()[-1])
+
+
 def least_people(
-    study: StudyConfig, names: list[str], n_features: int, most: float
+    study: StudyConfig, names: list[str], n_features: int, most: float, assumed: str
 ) -> int | None:
     """Least people with whom the noise is at most so large, to two digits."""
-    forecast = registry.of(study).forecast
 
     def drowned(people: int) -> bool:
         counts = Counts(people, N_VOLUMES, n_features)
-        return max(forecast(names, counts).ratios.values()) > most
+        return noise_of(study, names, counts, assumed) > most
 
     low, high = 2 * N_SITES, 2 * N_SITES
     while drowned(high):
@@ -94,21 +103,16 @@ def rows(kinds: list[str]) -> Iterator[str]:
                 path.write_text(edited)
                 with chdir(home):
                     study = load.load_study(path.relative_to(home))
-                number = partial(least_people, study, names, n_features, most)
+                # Of a contrast a range: of people who vary normally, to heavy tails.
+                ends = ("", HEAVY_TAILED) if kind == "contrast" else ("",)
                 with redirect_stdout(StringIO()):
-                    numbers = [number()]
-                    if kind == "contrast":
-                        with patch.object(ContrastKind, "predict", _heavy):
-                            numbers.append(number())
-                numbers.sort(key=lambda n: n or MOST)
-                words = ("more" if n is None else f"{n:,}" for n in numbers)
-                cells.append(" to ".join(dict.fromkeys(words)))
+                    people = [
+                        least_people(study, names, n_features, most, end)
+                        for end in ends
+                    ]
+                said = ("more" if n is None else f"{n:,}" for n in people)
+                cells.append(" to ".join(said))
             yield f"| {question} | `{kind}` | {size} | {' | '.join(cells)} |"
-
-
-def _heavy(kind: ContrastKind, noise: ReleaseNoise) -> dict[str, float]:
-    """Forecast of people of whom some are far from the others."""
-    return kind.predict_otherwise(noise)[HEAVY_TAILED]
 
 
 if __name__ == "__main__":

@@ -288,6 +288,8 @@ def predict_contrasts(
 ) -> dict[str, float]:
     """Predict the smallest effect that a test finds, by heading.
 
+    Row: effect-power
+
     Parameters
     ----------
     noise

@@ -257,7 +257,10 @@ class ContrastKind(RowStudyKind):
         return moments.contrasts(), arrays | ask_charts.design_to_keep(self.design)
 
     def _decide(self, foretold: Foretold) -> None:
-        """Print the forecast of the pilot, and stop if its error is too large."""
+        """Print the forecast of the pilot, and stop if its error is too large.
+
+        Row: effect-foretold
+        """
         text = "that the effect cannot be told"
         if foretold.is_told.any():
             text = (

@@ -109,7 +109,10 @@ def family_rows(shape: Shape, result: Contrasts) -> list[list[str]]:
 
 
 def family_lines(shape: Shape, result: Contrasts) -> list[str]:
-    """Pairs of domains in which something differs, a line for each covariate."""
+    """Pairs of domains in which something differs, a line for each covariate.
+
+    Row: domains-told
+    """
     differing: dict[str, list[str]] = {}
     for covariate, family, *_, verdict in family_rows(shape, result):
         if verdict == ABOVE:

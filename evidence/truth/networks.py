@@ -1,119 +1,189 @@
 """What studies of named networks tell: mean connectivity, and differences of groups.
 
-``abide``: time courses of 36 public networks by dual regression of 128 people's parcels
+``abide``: time courses of 20 public networks by dual regression of 128 people's parcels
 (CC200), five of whose sites are public people and six private; connectivity of all
-pairs, and means over Yeo's domains. Private people are resampled to M. The error of
-the released mean, shrunk to the public one, over that of the public mean alone; and how
-often a difference of autism is told, and one of permuted labels.
+pairs, and means over Yeo's domains. Private people are drawn with replacement, and
+covariates permuted within sites.
 
 ``groups``: simulated people of :mod:`sim.networks`, whose patients differ in all pairs
-of two domains; intervals, false alarms and power by domain, beside a t test of all
-people without privacy.
+of two domains, or in none, with intervals and power beside a t test of all people
+without privacy.
 
-    python -m evidence.truth.networks abide|groups [--draws 40]
+Of both how often anything is named where the group has no effect, over outcomes and
+over pairs of domains, with one, two and three covariates, and the error of released
+means, shrunk to the public ones, over that of these alone. Sites' means are noised.
 
-Writes ``networks_abide.tsv`` and ``validation/networks_groups.tsv``.
+    python -m evidence.truth.networks abide|groups [--draws 40] [--people 1000]
+
+Writes ``networks_abide.tsv`` or ``networks_groups.tsv``.
 """
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import nibabel as nib
 import numpy as np
 import pandas as pd
 import scipy
 
-from capeneuro.algorithms import contrast_effects, contrasts
+from capeneuro.algorithms import contrast_effects
 from capeneuro.algorithms.contrast_effects import Contrasts
-from capeneuro.algorithms.designs import Covariate, Design
+from capeneuro.algorithms.designs import Covariate
 from capeneuro.algorithms.outcomes import Outcomes
+from capeneuro.algorithms.verdict import ABOVE, LEVEL
 from capeneuro.data import files
-from capeneuro.federation.mechanism import Release
+from capeneuro.data.measures import pair_names
 from capeneuro.persons.connectivity import domain_means
 from capeneuro.persons.dual_regression import dual_regression
-from capeneuro.privacy import accounting
-from capeneuro.privacy.blocks import Block
-from capeneuro.privacy.contrasts import REACH, linear_moments
-from evidence.truth import rates
+from capeneuro.studies import network_results
+from evidence.truth import consortia, contrast_tables, rates
+from evidence.truth.consortia import GROUPS, Consortium
 from sim import networks
 
 OUT = Path(__file__).parent
-DELTA, CLIP, COLLUDING = 1e-5, 0.5, 0.3
 SHRUNK = 0.05
-# Networks of the template that are taken alone, too.
-N_FEW = 20
-# Of Fisher's z, where no public people say more.
-MEAN, DEVIATION = 0.3, 0.2
-ABIDE_HEAD = "outcomes people epsilon error_over_public told told_permuted"
-GROUPS_HEAD = "outcomes people epsilon held alarm power power_pooled"
+# Networks of the template that are taken, and sites of simulated people.
+N_NETWORKS, N_SITES = 20, 10
+COVARIATES = Covariate("group", GROUPS), Covariate("age"), Covariate("sex", GROUPS)
+PEOPLE, EPSILONS = (1000, 5000), (1.0, 2.0, 4.0)
+HEAD = "outcomes people epsilon covariates told alarm alarm_of_domains error_of_means "
+HEAD += "holds power power_pooled"
 
 
-class Consortium(NamedTuple):
-    """Outcomes of people, their group and their site."""
+class Score(NamedTuple):
+    """What a study says of people without an effect, and of those with one."""
 
-    y: np.ndarray
-    """(d, M)."""
-    group: np.ndarray
-    """0 or 1, (M,)."""
-    site: np.ndarray
-    """Place of their site, (M,)."""
+    told: float
+    alarm: float = np.nan
+    """Whether an outcome is named that has no effect."""
+    alarm_of_domains: float = np.nan
+    """Whether a pair of domains is."""
+    error_of_means: float = np.nan
+    """Over that of public means."""
+    holds: float = np.nan
+    power: float = np.nan
+    power_pooled: float = np.nan
 
 
-def public_outcomes(y: np.ndarray, site: np.ndarray) -> Outcomes:
+def consortium(
+    y: np.ndarray, values: Sequence[np.ndarray], site: np.ndarray
+) -> Consortium:
+    """People with such covariates, of whom nothing is true, in the bounds of z."""
+    d, place = len(y), np.unique(site, return_inverse=True)[1]
+    bounds = np.full(d, -2.0), np.full(d, 2.0)
+    beside = np.array(values, float)
+    return Consortium(y, *bounds, COVARIATES, beside, place, np.zeros(d))
+
+
+def public_outcomes(people: Consortium) -> Outcomes:
     """Mean and covariance within sites of public people, as `capeneuro prior`."""
-    centered = (
-        y
-        - np.array([y[:, site == s].mean(axis=1) for s in np.unique(site)]).T[
-            :, np.unique(site, return_inverse=True)[1]
-        ]
+    centered = consortia.within(people.y, people.site)
+    C = centered @ centered.T / (people.y.shape[1] - people.n_sites)
+    C = (1 - SHRUNK) * C + SHRUNK * np.diag(np.diag(C))
+    return Outcomes(people.y.mean(axis=1), C)
+
+
+def resampled(people: Consortium, M: int, rng: np.random.Generator) -> Consortium:
+    """M people drawn with replacement, everybody about as often."""
+    n = people.y.shape[1]
+    return of(
+        people, np.concatenate([rng.permutation(n) for _ in range(-(-M // n))])[:M]
     )
-    C = centered @ centered.T / (y.shape[1] - len(np.unique(site)))
-    return Outcomes(y.mean(axis=1), (1 - SHRUNK) * C + SHRUNK * np.diag(np.diag(C)))
+
+
+def of(people: Consortium, picked: np.ndarray) -> Consortium:
+    """Some of the people."""
+    y, beside = people.y[:, picked], people.beside[:, picked]
+    return replace(consortium(y, beside, people.site[picked]), truth=people.truth)
+
+
+def permuted(people: Consortium, rng: np.random.Generator) -> Consortium:
+    """The people with covariates of others of their site."""
+    order = np.arange(len(people.site))
+    for s in range(people.n_sites):
+        here = np.flatnonzero(people.site == s)
+        order[here] = rng.permutation(here)
+    return replace(people, beside=people.beside[:, order])
 
 
 def released(
-    people: Consortium, outcomes: Outcomes, epsilon: float, rng: np.random.Generator
+    people: Consortium,
+    n_covariates: int,
+    outcomes: Outcomes,
+    epsilon: float,
+    rng: np.random.Generator,
 ) -> Contrasts:
-    """Effects of the group with exact means of sites; epsilon inf: without noise."""
-    sites = np.unique(people.site)
-    covariate, means = Covariate("group", (0.0, 1.0)), []
-    for s in sites:
-        ones = int(people.group[people.site == s].sum())
-        n = int(np.sum(people.site == s))
-        means.append({"group=0": n - ones, "group=1": ones})
-    names = tuple(str(s) for s in sites)
-    design = Design((covariate,), names, tuple(means), (), "group")
-    d, M = people.y.shape
-    X = np.zeros((2 * len(design.effects) + d, M), np.float32)
-    for k, s in enumerate(sites):
-        here = people.site == s
-        z, x = design.code(people.group[None, here].astype(float), k)
-        X[:, here] = contrasts.stack(z, x, people.y[:, here], design.effects, outcomes)
-    weights = np.array([effect.weight for effect in design.effects])
-    is_exact = np.isinf(epsilon)
-    clip = np.inf if is_exact else CLIP**0.5 * REACH
-    value = linear_moments(
-        Block(X, np.arange(M), "subject"), weights=weights, clip=clip
-    )
-    honest = len(sites) - max(1, round(COLLUDING * len(sites)))
-    mu = np.inf if is_exact else accounting.mu_from_epsilon(epsilon, DELTA)
-    tau = 0.0 if is_exact else 2 * clip * (len(sites) / honest) ** 0.5 / (M * mu)
-    noisy = value / M + tau * rng.standard_normal(len(value))
-    release = Release(noisy, tau, M, (), mu)
-    return contrasts.from_release(release, design.effects, outcomes, CLIP)
+    """Effects of the first covariates, with noised means of sites."""
+    kept = people.covariates[:n_covariates], people.beside[:n_covariates]
+    people = replace(people, covariates=kept[0], beside=kept[1])
+    moments, _ = contrast_tables.study(people, epsilon, "noised", outcomes, rng)
+    return moments.contrasts()
 
 
-def is_told(result: Contrasts) -> np.ndarray:
+def named(result: Contrasts) -> np.ndarray:
     """Outcomes in which groups differ, corrected for all of them, (d,)."""
-    k = int(np.flatnonzero(~result.is_constant)[0])
-    return result.p_values[k] < 0.05 / result.p_values.shape[1]
+    return contrast_tables.holm(result.p_values[0]) < LEVEL
 
 
-# --- real people ---------------------------------------------------------------------
+def names_domains(result: Contrasts, domains: Sequence[str]) -> bool:
+    """Whether something is said to differ in a pair of domains."""
+    courses = SimpleNamespace(
+        domains=[str(k) for k in range(len(domains))], families=domains
+    )
+    shape: Any = SimpleNamespace(names=pair_names(courses.domains), courses=courses)
+    return any(row[-1] == ABOVE for row in network_results.family_rows(shape, result))
 
 
-def abide(data: Path) -> tuple[Consortium, list[str], np.ndarray]:
-    """Time courses' connectivity of ABIDE: by pair, (630, M); networks' domains."""
+def of_null(
+    people: Consortium,
+    n_covariates: int,
+    domains: Sequence[str] | None,
+    outcomes: Outcomes,
+    epsilon: float,
+    rng: np.random.Generator,
+) -> Score:
+    """Score a study of people of whom nothing is true."""
+    result = released(people, n_covariates, outcomes, epsilon, rng)
+    scale, mean = np.sqrt(np.diag(outcomes.covariance)), people.y.mean(axis=1)
+    found = contrast_effects.shrunk_means(result, outcomes.center)
+    error, of_public = (
+        np.linalg.norm((m - mean) / scale) for m in (found, outcomes.center)
+    )
+    told, error = result.is_estimable[0], float(error / of_public)
+    if not told:
+        return Score(0.0, error_of_means=error)
+    of_domains = np.nan if domains is None else names_domains(result, domains)
+    return Score(1.0, named(result).any(), of_domains, error)
+
+
+def with_effect(
+    people: Consortium,
+    n_covariates: int,
+    outcomes: Outcomes,
+    epsilon: float,
+    rng: np.random.Generator,
+) -> dict[str, float]:
+    """Intervals and power of a study of people whose patients differ."""
+    result = released(people, n_covariates, outcomes, epsilon, rng)
+    y, is_patient, truth = people.y, people.beside[0] > 0, people.truth
+    is_true = np.abs(truth) > 0.05
+    test = scipy.stats.ttest_ind(y[:, is_patient], y[:, ~is_patient], axis=1).pvalue
+    found = {"power_pooled": float(np.mean(test[is_true] < LEVEL / len(test)))}
+    if not result.is_estimable[0]:
+        return {**found, "power": 0.0}
+    low, high = result.intervals[0].T
+    holds = float(np.mean((low <= truth) & (truth <= high)))
+    return {**found, "holds": holds, "power": float(named(result)[is_true].mean())}
+
+
+# --- real and simulated people --------------------------------------------------------
+
+
+def abide(data: Path) -> tuple[Consortium, list[str]]:
+    """Connectivity of all pairs of time courses of ABIDE, and networks' domains."""
     folder = data / "networks/B_repackager_licence"
     maps = nib.load(folder / "picachooser_smithD50_ic36_3mm.nii.gz")
     parcels = nib.load(data / "networks/A_licence_stated/cc200_3mm.nii.gz")
@@ -129,173 +199,138 @@ def abide(data: Path) -> tuple[Consortium, list[str], np.ndarray]:
     )
     A = np.array([A[:, labels == k].mean(axis=1) for k in range(1, labels.max() + 1)])
     domains = pd.read_csv(folder / "picachooser_smithD50_ic36.tsv", sep="\t")
-    domains = domains["best_yeo7"].astype(str).tolist()
+    domains = domains["best_yeo7"].astype(str).tolist()[:N_NETWORKS]
     table = pd.read_csv(data / "abide_cc200/participants.csv").set_index("file_id")
     y, names = [], []
     for path in sorted((data / "abide_cc200").glob("*.npz")):
         with np.load(path) as arrays:
             for name in arrays.files:
-                S = dual_regression(arrays[name].T.astype(float), A)[0]
+                S = dual_regression(arrays[name].T.astype(float), A)[0][:N_NETWORKS]
                 y.append(domain_means(S, [str(k) for k in range(len(S))]))
                 names.append(name)
     table = table.loc[names]
-    site = np.unique(table["site"], return_inverse=True)[1]
-    group = (table["dx"] == 1).to_numpy().astype(int)
-    return Consortium(np.array(y).T, group, site), domains, A
-
-
-def by_domain(y: np.ndarray, domains: list[str]) -> np.ndarray:
-    """Means over pairs of domains of connectivity of all pairs, (n_pairs, M)."""
-    of = np.array(domains)
-    names = list(dict.fromkeys(domains))
-    i, j = np.triu_indices(len(domains), 1)
-    means = []
-    for a, first in enumerate(names):
-        for second in names[a:]:
-            inside = (of[i] == first) & (of[j] == second)
-            inside |= (of[i] == second) & (of[j] == first)
-            if inside.any():
-                means.append(y[inside].mean(axis=0))
-    return np.array(means)
-
-
-def resampled(people: Consortium, M: int, rng: np.random.Generator) -> Consortium:
-    """M people drawn with replacement, everybody about as often."""
-    n = people.y.shape[1]
-    picked = np.concatenate([rng.permutation(n) for _ in range(-(-M // n))])[:M]
-    return Consortium(people.y[:, picked], people.group[picked], people.site[picked])
-
-
-def of_abide(data: Path, draws: int) -> list[list[str]]:
-    """Rows of the table of real people."""
-    everybody, domains, _ = abide(data)
-    is_public = everybody.site % 2 == 1
-    lines = []
-    first = np.array(np.triu_indices(len(domains), 1)) < N_FEW
-    for title, y in (
-        ("pairs", everybody.y),
-        ("pairs of few", everybody.y[first.all(axis=0)]),
-        ("domains", by_domain(everybody.y, domains)),
-    ):
-        people = everybody._replace(y=y)
-        outcomes = public_outcomes(y[:, is_public], people.site[is_public])
-        private = Consortium(
-            y[:, ~is_public], people.group[~is_public], people.site[~is_public]
-        )
-        exact = released(private, outcomes, np.inf, np.random.default_rng(0))
-        truth = exact.effects[exact.is_constant][0]
-        scale = np.sqrt(np.diag(outcomes.covariance))
-        far = np.linalg.norm((outcomes.center - truth) / scale)
-        for M in (128, 1000):
-            for epsilon in (1.0, 2.0, 8.0):
-                errors, alarms = [], []
-                for seed in range(draws):
-                    rng = np.random.default_rng([seed, M])
-                    sample = resampled(private, M, rng)
-                    result = released(sample, outcomes, epsilon, rng)
-                    mean = contrast_effects.shrunk_means(result, outcomes.center)
-                    errors.append(np.linalg.norm((mean - truth) / scale) / far)
-                    # Labels that have nothing to do with people, of whom some are
-                    # there several times.
-                    null = sample._replace(group=rng.permutation(sample.group))
-                    result = released(null, outcomes, epsilon, rng)
-                    alarms.append(is_told(result).any())
-                lines.append([title, f"{M}", f"{epsilon:g}", f"{np.mean(errors):.2f}"])
-                lines[-1] += ["", f"{np.mean(alarms):.2f}"]
-                print(*lines[-1], sep="\t", flush=True)
-        lines += of_autism(people, title, draws)
-    return lines
-
-
-def of_autism(people: Consortium, title: str, draws: int) -> list[list[str]]:
-    """How often a difference of autism is told of all 128, and of permuted labels."""
-    d, lines = len(people.y), []
-    outcomes = Outcomes(np.full(d, MEAN), np.full(d, DEVIATION**2))
-    for epsilon in (1.0, 2.0, 8.0, np.inf):
-        told, alarms = [], []
-        for seed in range(draws):
-            rng = np.random.default_rng([seed, 128])
-            told.append(is_told(released(people, outcomes, epsilon, rng)).any())
-            null = people._replace(group=rng.permutation(people.group))
-            alarms.append(is_told(released(null, outcomes, epsilon, rng)).any())
-        rates = [f"{np.mean(values):.2f}" for values in (told, alarms)]
-        lines.append([title, "128 as they are", f"{epsilon:g}", "", *rates])
-        print(*lines[-1], sep="\t", flush=True)
-    return lines
-
-
-# --- simulated people ----------------------------------------------------------------
+    values = [table["dx"] == 1, (table["age"] - 15) / 6, table["sex"] == 1]
+    return consortium(np.array(y).T, values, table["site"].to_numpy()), domains
 
 
 def simulated(M: int, rng: np.random.Generator, difference: float) -> Consortium:
     """Connectivity of all pairs of 20 networks of M people at ten sites."""
     z = networks.connectivity(difference)
     group = rng.permutation(np.arange(M) % 2)
-    site = rng.integers(10, size=M)
+    site = rng.integers(N_SITES, size=M)
     courses = (
         networks.time_courses((z.controls, z.patients)[g], 150, rng) for g in group
     )
     names = [str(k) for k in range(len(z.controls))]
     y = np.array([domain_means(S, names) for S in courses]).T
-    y += 0.05 * rng.standard_normal((len(y), 10))[:, site]
-    return Consortium(y, group, site)
+    y += 0.05 * rng.standard_normal((len(y), N_SITES))[:, site]
+    values = [group, rng.standard_normal(M), rng.permutation(np.arange(M) % 2)]
+    return consortium(y, values, site)
 
 
-def of_groups(draws: int) -> list[list[str]]:
-    """Rows of the table of simulated people."""
-    lines, domains = [], networks.domains()
+def by_domain(people: Consortium, domains: list[str]) -> Consortium:
+    """The people with means over pairs of domains of connectivity of all pairs."""
+    of_network, names = np.array(domains), list(dict.fromkeys(domains))
+    i, j = np.triu_indices(len(domains), 1)
+    means = []
+    for a, first in enumerate(names):
+        for second in names[a:]:
+            inside = (of_network[i] == first) & (of_network[j] == second)
+            inside |= (of_network[i] == second) & (of_network[j] == first)
+            if inside.any():
+                means.append(people.y[inside].mean(axis=0))
+    return consortium(np.array(means), people.beside, people.site)
+
+
+class Population(NamedTuple):
+    """Public people, and private ones of whom nothing is true or patients differ."""
+
+    public: Consortium
+    null: Consortium
+    different: Consortium | None = None
+
+
+def of_abide() -> tuple[Population, list[str]]:
+    """People of five sites, which are public, and of six."""
+    people, domains = abide(rates.DATA)
+    is_public = people.site % 2 == 1
+    own = (of(people, np.flatnonzero(part)) for part in (is_public, ~is_public))
+    return Population(*own), domains
+
+
+def of_groups() -> tuple[Population, list[str]]:
+    """Simulated people, of whom others are public."""
     rng = np.random.default_rng(7)
-    public, large = (simulated(n, rng, 0.0) for n in (200, 4000))
+    public, null = (simulated(n, rng, 0.0) for n in (200, 4000))
     different = simulated(4000, rng, networks.DIFFERENCE)
-    for title in ("pairs", "domains"):
+    return Population(public, null, different), networks.domains()
 
-        def reduced(y: np.ndarray, title: str = title) -> np.ndarray:
-            return y if title == "pairs" else by_domain(y, domains)
 
-        outcomes = public_outcomes(reduced(public.y), public.site)
-        y = reduced(different.y)
-        truth = np.subtract(*(y[:, different.group == g].mean(axis=1) for g in (1, 0)))
-        is_true = np.abs(truth) > 0.05
-        for M in (300, 1000, 3000):
-            for epsilon in (1.0, 2.0, 8.0):
-                scores = []
-                for seed in range(draws):
-                    rng = np.random.default_rng([seed, M])
-                    sample = resampled(different._replace(y=y), M, rng)
-                    result = released(sample, outcomes, epsilon, rng)
-                    k = int(np.flatnonzero(~result.is_constant)[0])
-                    low, high = np.moveaxis(result.intervals[k], -1, 0)
-                    null = resampled(large._replace(y=reduced(large.y)), M, rng)
-                    alarm = is_told(released(null, outcomes, epsilon, rng)).any()
-                    test = scipy.stats.ttest_ind(
-                        sample.y[:, sample.group == 1],
-                        sample.y[:, sample.group == 0],
-                        axis=1,
-                    ).pvalue
-                    scores.append(
-                        [
-                            np.mean((low <= truth) & (truth <= high)),
-                            alarm,
-                            is_told(result)[is_true].mean(),
-                            np.mean(test[is_true] < 0.05 / len(test)),
-                        ]
-                    )
-                lines.append([title, f"{M}", f"{epsilon:g}"])
-                lines[-1] += [f"{value:.3f}" for value in np.mean(scores, axis=0)]
-                print(*lines[-1], sep="\t", flush=True)
-    return lines
+def draw(
+    population: Population,
+    M: int,
+    n_covariates: int,
+    epsilon: float,
+    domains: Sequence[str] | None,
+    seed: int,
+) -> Score:
+    """Score of a study without an effect, and of one with, if there is one."""
+    rng = np.random.default_rng([seed, M, n_covariates])
+    about = public_outcomes(population.public), epsilon, rng
+    people = permuted(resampled(population.null, M, rng), rng)
+    score = of_null(people, n_covariates, domains, *about)
+    if population.different is None:
+        return score
+    people = resampled(population.different, M, rng)
+    return score._replace(**with_effect(people, n_covariates, *about))
 
 
 def main() -> None:
     """Run one of the two, print and write its table."""
     parser = rates.options(__doc__, 40)
     parser.add_argument("which", choices=["abide", "groups"])
-    options = parser.parse_args()
-    if options.which == "abide":
-        lines, header = of_abide(rates.DATA, options.draws), ABIDE_HEAD
-    else:
-        lines, header = of_groups(options.draws), GROUPS_HEAD
-    files.write_table(OUT / f"networks_{options.which}.tsv", header.split(), lines)
+    parser.add_argument("--people", type=int, nargs="+", default=PEOPLE)
+    parser.add_argument("--epsilons", type=float, nargs="+", default=EPSILONS)
+    given = parser.parse_args()
+    lines, numbers = [], []
+    pairs, domains = of_abide() if given.which == "abide" else of_groups()
+    means = Population(*(p and by_domain(p, domains) for p in pairs))
+    if means.different is not None:
+        pairs, means = (
+            p._replace(different=replace(p.different, truth=effects(p.different)))
+            for p in (pairs, means)
+        )
+    print(*HEAD.split(), sep="\t")
+    for title, population, families in (
+        ("domains", means, None),
+        ("pairs", pairs, domains),
+    ):
+        for M in given.people:
+            for epsilon in given.epsilons:
+                for n in range(1, len(COVARIATES) + 1):
+                    scores = [
+                        draw(population, M, n, epsilon, families, seed)
+                        for seed in range(given.draws)
+                    ]
+                    numbers.append(pd.DataFrame(scores).astype(float).mean())
+                    cell = [title, f"{M}", f"{epsilon:g}", f"{n}"]
+                    lines.append(cell + [files.number_cell(x) for x in numbers[-1]])
+                    print(
+                        *cell, *(f"{x:.3f}" for x in numbers[-1]), sep="\t", flush=True
+                    )
+    table = pd.DataFrame(numbers)
+    about = "simulated" if given.which == "groups" else "abide"
+    rates.say(f"effect-told/networks-{about}", table.alarm.mean(), given.draws)
+    of_domains = table.alarm_of_domains.mean()
+    rates.say(f"domains-told/{about}", of_domains, given.draws)
+    if given.people == PEOPLE and given.epsilons == EPSILONS:
+        files.write_table(OUT / f"networks_{given.which}.tsv", HEAD.split(), lines)
+
+
+def effects(people: Consortium) -> np.ndarray:
+    """Differences of patients from controls, (d,)."""
+    is_patient = people.beside[0] > 0
+    return people.y[:, is_patient].mean(axis=1) - people.y[:, ~is_patient].mean(axis=1)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 """Intervals of contrasts hold the truth, and nothing is named that is not there."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from capeneuro.federation.mechanism import Release
-from evidence.truth import consortia, contrast_tables
+from evidence.truth import consortia, contrast_power, contrast_tables
 from evidence.truth.contrast_tables import Cell, Drawn
 
 DRAWS, EPSILON = 12, 2.0
@@ -31,16 +32,20 @@ def test_intervals_hold_where_patients_are_skewed_and_differ_more(means):
     assert scores("spread-skewed", "none", means).alarm <= 2 / DRAWS
 
 
-def test_intervals_do_not_hold_where_noise_is_twice_what_is_said(monkeypatch):
+def add_noise(monkeypatch: pytest.MonkeyPatch, more: float) -> None:
+    """Add so many deviations of noise to what is said of each release."""
     answer = Drawn.answer
 
     def louder(self, federation, name, parameters):
         release = answer(self, federation, name, parameters)
-        more = 3**0.5 * self.rng.standard_normal(release.value.size)
-        value = release.value + release.deviation * more
-        return Release(value, release.deviation, release.n_units, (), release.mu)
+        noise = more * release.deviation * self.rng.standard_normal(release.value.size)
+        return replace(release, value=release.value + noise)
 
     monkeypatch.setattr(Drawn, "answer", louder)
+
+
+def test_intervals_do_not_hold_where_noise_is_twice_what_is_said(monkeypatch):
+    add_noise(monkeypatch, 3**0.5)
     assert scores("normal", "real").holds < 0.92
 
 
@@ -77,3 +82,26 @@ def test_without_privacy_a_contrast_is_least_squares(means):
     found, (effects, errors) = moments.contrasts(), consortia.least_squares(people)
     np.testing.assert_allclose(found.effects[:-1], effects, atol=1e-6)
     np.testing.assert_allclose(found.errors[:-1], errors, rtol=0.15)
+
+
+def powers(n: int) -> np.ndarray:
+    """Whether told, power, and power by the pilot: means over draws of a score."""
+    if "warfarin" not in consortia.names():
+        pytest.skip("warfarin: not in the data folder")
+    cells = [c for c in contrast_power.cells(500) if c.data == "warfarin"]
+    assert [c.effect for c in cells] == [0.5, 0.5]  # both ends of the page's range
+    return np.mean([contrast_power.powers(cells[1], k) for k in range(n)], axis=0)
+
+
+def test_as_many_people_as_the_page_says_see_an_effect():
+    told, power, implied = powers(DRAWS)
+    assert told > 0.9
+    assert power > 0.7
+    assert implied > 0.6
+
+
+# Of a covariate that cannot be told, whose error is 0.
+@pytest.mark.filterwarnings("ignore:overflow encountered in divide")
+def test_fewer_effects_are_seen_if_noise_is_more_than_is_said(monkeypatch):
+    add_noise(monkeypatch, 3.0)
+    assert powers(DRAWS)[1] < 0.7
