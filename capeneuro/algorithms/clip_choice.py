@@ -28,12 +28,14 @@ ETA, ONE_SIDED = 0.2, 0.8
 # Of people's distances, how much of what is beyond belongs to one outcome of many.
 TYPICAL = 0.8
 # Clips that are tried, over the typical distance.
-CLIPS = 0.45 * 1.08 ** np.arange(44)
+CLIPS = 0.45 * 1.08 ** np.arange(64)
 # How much laws of public people may be stretched, in logarithms, usually; normal ones
 # of deviation :data:`NORMAL` twice as much.
 STRETCH, NORMAL = 0.25, 0.3
 # A few people far away: their share, how far in logarithms, and the chance of each.
 FAR_SHARES, FAR, FAR_CHANCE = (0.02, 0.05, 0.1, 0.2), (0.6, 1.0, 1.4, 1.9), 1 / 320
+# Share of people who are not at the center, at least.
+LEAST_APART = 0.2
 # Error of a bin by the form of laws; of the first, coarse, search.
 OF_FORM, OF_SEARCH = 0.01, 0.04
 # How far laws that were found before are off, in logarithms.
@@ -68,12 +70,15 @@ class Distances:
         Equally likely values of log r of each, (n, m).
     far_shares, far
         Share of people who are further, and by how much in logarithms, (n,).
+    apart
+        Share of people who are not at the center itself.
     """
 
     chances: np.ndarray
     logs: np.ndarray
     far_shares: np.ndarray
     far: np.ndarray
+    apart: float = 1.0
 
     @property
     def typical(self) -> float:
@@ -86,6 +91,7 @@ class Distances:
         q = self.far_shares
         squares = np.mean(np.exp(2 * self.logs), axis=1)
         squares = squares * (1 - q + q * np.exp(2 * self.far))
+        squares = squares * self.apart
         mean = float(self.chances @ squares)
         return mean, float(self.chances @ (squares - mean) ** 2) ** 0.5 / mean
 
@@ -101,6 +107,8 @@ class Distances:
         share, excess, weight = (
             (1 - q) * a + q * b for a, b in zip(near, far, strict=True)
         )
+        share, excess = self.apart * share, self.apart * excess
+        weight = 1 - self.apart * (1 - weight)
         one_sided = np.minimum(ONE_SIDED, ETA / np.sqrt(np.maximum(share, 1e-9)))
         bias = (one_sided * TYPICAL * excess) ** 2
         p = self.chances
@@ -176,7 +184,10 @@ def fitting(
         stretch, base = 2 * STRETCH, NORMAL * scipy.special.ndtri(levels)
     log_stretches = 2.4 * stretch * np.linspace(-1, 1, 9)
     stretches, prior = np.exp(log_stretches), -0.5 * (log_stretches / stretch) ** 2
-    search = _Search(shares, noise, n_people, base)
+    # Who is at the center, as many people with a whole number are, is in no bin.
+    noise_of_sum = noise * len(shares) ** 0.5
+    apart = min(1.0, max(float(shares.sum()) + 2 * noise_of_sum, LEAST_APART))
+    search = _Search(shares / apart, noise / apart, n_people, base)
     m, v = (a.ravel() for a in np.meshgrid(COARSE, stretches, indexing="ij"))
     log_prior = np.tile(prior, len(COARSE)) - ((m - likely) / sure) ** 2 / 2
     chances = search.chances(m, v, log_prior, OF_SEARCH).sum(axis=1)
@@ -202,6 +213,7 @@ def fitting(
         np.log(unit) + m[law, None] + v[law, None] * base,
         far_shares[tail],
         far[tail],
+        apart,
     )
 
 

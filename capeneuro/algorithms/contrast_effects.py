@@ -59,6 +59,9 @@ class Contrasts:
         estimated, (p,): others have no interval.
     why_not
         Of each of those, why, (p,); empty: it is.
+    shrunk_mean
+        Mean of everybody, shrunk to the public one by its noise [James & Stein 1961],
+        (d,). Intervals are those of the mean as released.
     """
 
     __repr__ = brief
@@ -80,6 +83,7 @@ class Contrasts:
     degrees: int
     is_estimable: np.ndarray
     why_not: np.ndarray
+    shrunk_mean: np.ndarray
 
     @property
     def width(self) -> float:
@@ -171,26 +175,6 @@ def above_rounding(errors: np.ndarray) -> np.ndarray:
     finite = np.where(np.isfinite(errors), errors, 0.0)
     largest = finite.max(axis=1, keepdims=True, initial=TINY)
     return np.maximum(errors, ROUNDING * largest)
-
-
-def shrunk_means(contrasts: Contrasts, public: np.ndarray) -> np.ndarray:
-    """Shrink means of outcomes to other people's, the more the larger their errors.
-
-    Parameters
-    ----------
-    contrasts
-        With one constant: a mean at the public means of covariates.
-    public
-        Means of other people's outcomes, (d,).
-
-    Returns
-    -------
-    numpy.ndarray
-        (d,), in the outcome's unit, see :func:`shrunk`.
-    """
-    k = contrasts.is_constant
-    (mean,), (error,) = contrasts.effects[k], contrasts.errors[k]
-    return shrunk(mean, error, contrasts.within_group_sd, public)
 
 
 def shrunk(

@@ -36,8 +36,9 @@ PILOT_SHARES = np.array([0.10, 0.022, 0.022, 0.011, 0.01, 0.035])
 RANGE_SHARES = np.array([0.0, 0.02, 0.0, 0.0, 0.0, 0.01])
 # Largest |T y| of outcomes within their bounds, which fill a third of these usually.
 FARTHEST = 3.0
-# Radius up to which outcomes count in means, over the typical distance.
-RADIUS = 2.0
+# Radius up to which outcomes count in means, over the root mean square of distances: of
+# many outcomes, and more of few, whose distances vary more.
+RADIUS, OF_FEW = 1.3, 1.2
 # How far sites differ in outcomes, over these' variance: usually, and its deviation.
 APART = 0.3
 # Largest shares of the mean square of outcomes that their mean in bounds, and means of
@@ -108,7 +109,7 @@ class Pilot:
     def means(self) -> np.ndarray:
         """Means of T y at sites, shrunk to that of all, (d, S)."""
         off = np.where(np.isfinite(self.site_errors), self.site_means, 0)
-        return self._common[:, None] + self.trust * (off - self._common[:, None])
+        return self.common[:, None] + self.trust * (off - self.common[:, None])
 
     @cached_property
     def _believed(self) -> float:
@@ -117,7 +118,7 @@ class Pilot:
         return max(0.0, 1 - d * self.mean_error**2 / max(float(off @ off), 1e-300))
 
     @cached_property
-    def _common(self) -> np.ndarray:
+    def common(self) -> np.ndarray:
         """Mean of T y, shrunk to the center by its noise [James & Stein 1961], (d,)."""
         return self.reference + self._believed * (self.mean - self.reference)
 
@@ -158,6 +159,11 @@ def parts_of(shares: np.ndarray) -> np.ndarray:
     return np.sqrt(shares) / PILOT_DISTANCES
 
 
+def radius_of(n_outcomes: int) -> float:
+    """Radius up to which outcomes count, over the root mean square of distances."""
+    return RADIUS + OF_FEW / n_outcomes**0.5
+
+
 def pilot_shares(design: Design) -> np.ndarray:
     """Shares of mu^2 of each part of the pilot: exact means of sites cost nothing."""
     return PILOT_SHARES * [design.means is None, 1, 1, 1, 1, 1]
@@ -174,7 +180,7 @@ def released_range(
         Of T y, shrunk to the middle of the bounds by its noise [James & Stein 1961],
         (d,).
     typical : float
-        Distance of people from there.
+        Root mean square distance of people from there.
 
     Guarantee
     ---------
@@ -194,7 +200,7 @@ def released_range(
     about_middle = fitting(shares, noise[5], release.n_units, None, unit)
     squares, _ = about_middle.square
     within = max(squares - float(mean @ mean), (1 - MOST_OF_MEAN) * squares)
-    return mean, about_middle.typical * (within / squares) ** 0.5
+    return mean, within**0.5
 
 
 def released_pilot(
@@ -225,7 +231,7 @@ def released_pilot(
     """
     q, S, d = len(design.effects), len(design.sites), len(center)
     parts = parts_of(pilot_shares(design))
-    radius, n_bins = RADIUS * typical, len(EDGES) - 1
+    radius, n_bins = radius_of(d) * typical, len(EDGES) - 1
     release = _answered(federation, mechanism, design, center, radius, typical, parts)
     sizes = S * q * (design.means is None), d, S * d, d, q * (q + 1) // 2, n_bins
     noise, values = _parts(release, parts, sizes)
@@ -319,9 +325,9 @@ def likely_pilot(
         centers=np.zeros((q, S)),
         center_errors=np.tile((of_parts[0] * S / weights)[:, None], S),
         site_means=np.zeros((d, S)),
-        site_errors=np.full(S, RADIUS * of_parts[2] * S),
+        site_errors=np.full(S, radius_of(d) * of_parts[2] * S),
         mean=np.zeros(d),
-        mean_error=RADIUS * float(of_parts[1]),
+        mean_error=radius_of(d) * float(of_parts[1]),
         reference=np.zeros(d),
         squares=outcomes.shape,
         square_errors=np.zeros(d),

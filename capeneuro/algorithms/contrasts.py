@@ -359,6 +359,12 @@ class ReleasedMoments:
         def rows(of_effects: np.ndarray, of_mean: np.ndarray) -> np.ndarray:
             return np.concatenate([of_effects / bound, of_mean[None]])
 
+        # What cannot be told may have any size.
+        hidden = np.where([bool(reason) for reason in why], np.inf, 0.0)[:, None]
+        at_b, at_0 = (
+            np.sqrt(estimate.variances_at(b)) + hidden
+            for b in (estimate.effects, np.zeros_like(estimate.effects))
+        )
         interval = estimate.interval(t)
         return Contrasts(
             names=np.array([*self.names, "mean"]),
@@ -367,11 +373,8 @@ class ReleasedMoments:
             effects=rows(estimate.effects, mean),
             lows=rows(interval[..., 0], mean - t * mean_error),
             highs=rows(interval[..., 1], mean + t * mean_error),
-            errors=rows(np.sqrt(estimate.variances_at(estimate.effects)), mean_error),
-            null_errors=rows(
-                np.sqrt(estimate.variances_at(np.zeros_like(estimate.effects))),
-                mean_error,
-            ),
+            errors=rows(at_b, mean_error),
+            null_errors=rows(at_0, mean_error),
             noise_errors=rows(np.sqrt(estimate.noise), np.sqrt(of_mean[0])),
             within_group_sd=fit.deviations,
             deviation_error=fit.deviation_errors,
@@ -381,6 +384,7 @@ class ReleasedMoments:
             degrees=fit.degrees,
             is_estimable=np.array([*(not reason for reason in why), True]),
             why_not=np.array([*why, ""]),
+            shrunk_mean=outcomes.center + outcomes.back(pilot.common[None])[0],
         )
 
 

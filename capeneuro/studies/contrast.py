@@ -7,7 +7,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from capeneuro.algorithms import charts, contrast_effects, contrasts
+from capeneuro.algorithms import charts, contrasts
 from capeneuro.algorithms.contrast_effects import Contrasts
 from capeneuro.algorithms.contrast_forecast import Foretold
 from capeneuro.algorithms.contrasts import ReleasedMoments
@@ -379,7 +379,7 @@ class ContrastKind(RowStudyKind):
         """Write the mean of each outcome as released, and shrunk to the public one."""
         k, public = result.is_constant, self.outcomes.center
         released, errors = result.effects[k][0], result.errors[k][0]
-        shrunk = contrast_effects.shrunk_means(result, public)
+        shrunk = result.shrunk_mean
         numbers = np.stack([public, released, errors, shrunk], axis=1)
         rows = [
             [name, *(f"{value:.6g}" for value in values)]
@@ -510,8 +510,7 @@ class ContrastKind(RowStudyKind):
     def _drawn_means(self, result: Contrasts) -> tuple[np.ndarray, str]:
         """Means of outcomes as they are drawn, and a caption for them."""
         if self._has_means:
-            means = contrast_effects.shrunk_means(result, self.outcomes.center)
-            return means, "mean, shrunk to the public one for its noise"
+            return result.shrunk_mean, "mean, shrunk to the public one for its noise"
         k = result.is_constant
         mean, error = result.effects[k][0], result.errors[k][0]
         is_above = np.abs(mean) > result.width * error

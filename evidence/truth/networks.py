@@ -29,7 +29,6 @@ import numpy as np
 import pandas as pd
 import scipy
 
-from capeneuro.algorithms import contrast_effects
 from capeneuro.algorithms.contrast_effects import Contrasts
 from capeneuro.algorithms.designs import Covariate
 from capeneuro.algorithms.outcomes import Outcomes
@@ -148,7 +147,7 @@ def of_null(
     """Score a study of people of whom nothing is true."""
     result = released(people, n_covariates, outcomes, epsilon, rng)
     scale, mean = np.sqrt(np.diag(outcomes.covariance)), people.y.mean(axis=1)
-    found = contrast_effects.shrunk_means(result, outcomes.center)
+    found = result.shrunk_mean
     error, of_public = (
         np.linalg.norm((m - mean) / scale) for m in (found, outcomes.center)
     )
