@@ -57,6 +57,7 @@ OFF_SIDE = 0.5
 COLLINEAR_WITH_OTHERS = "the other covariates go with it"
 NOISY_MEANS = "noise hides the means of sites"
 CONSTANT = "it hardly varies within sites"
+UNPLACED = "noise hides where outcomes lie in their bounds"
 
 
 @dataclass(frozen=True)
@@ -600,7 +601,9 @@ class Fit:
         for k, row in enumerate(joined):
             of_data = parts["noise"][k] + parts["sampling"][k] + LEAST
             hidden = np.flatnonzero((row != 0) & ~self._rows.varies)
-            if len(hidden):
+            if not self.pilot.is_placed:
+                reasons.append(UNPLACED)
+            elif len(hidden):
                 reasons.append(self._why(hidden[0]))
             elif np.median(parts["leakage"][k] / of_data) > 1:
                 reasons.append(COLLINEAR_WITH_OTHERS)

@@ -41,6 +41,9 @@ FARTHEST = 3.0
 RADIUS, OF_FEW = 1.3, 1.2
 # How far sites differ in outcomes, over these' variance: usually, and its deviation.
 APART = 0.3
+# Largest noise of the mean of outcomes over their variance with which it is known where
+# they lie: people who are shortened about a wrong place weigh by their group.
+MOST_OFF = 0.4
 # Largest shares of the mean square of outcomes that their mean in bounds, and means of
 # sites explain.
 MOST_OF_MEAN = 0.9
@@ -72,6 +75,8 @@ class Pilot:
         Errors of these by noise, (d,).
     apart
         Variance of sites' means of outcomes over those.
+    is_placed
+        Whether it is known where outcomes lie: by a public mean, or above noise.
     products
         Covariance of coded covariates within sites, and deviations of its noise,
         (2, q, q).
@@ -92,6 +97,7 @@ class Pilot:
     squares: np.ndarray
     square_errors: np.ndarray
     apart: float
+    is_placed: bool
     products: np.ndarray
     n_units: int
     unit_noise: float
@@ -210,13 +216,16 @@ def released_pilot(
     outcomes: Outcomes,
     center: np.ndarray,
     typical: float,
+    is_public: bool,
 ) -> tuple[Pilot, Distances]:
     """Release means at sites, and people's distances from the center.
 
     Parameters
     ----------
     center, typical
-        Where T y lies, public or released before, (d,), and how far people are.
+        Where T y lies, (d,), and how far people are.
+    is_public
+        Whether these are public; else they were released before.
 
     Returns
     -------
@@ -287,6 +296,7 @@ def released_pilot(
         squares / (1 + apart),
         square_errors / (1 + apart),
         apart,
+        is_public or mean_error**2 < MOST_OFF * float(squares.mean()),
         _within(products, noise[4], design, centers, center_errors, shares),
         release.n_units,
         release.deviation
@@ -332,6 +342,7 @@ def likely_pilot(
         squares=outcomes.shape,
         square_errors=np.zeros(d),
         apart=APART,
+        is_placed=True,
         products=np.array([np.diag(square), np.zeros((q, q))]),
         n_units=n_people,
         unit_noise=noise,

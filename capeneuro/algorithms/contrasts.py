@@ -109,7 +109,13 @@ def released(
             federation, mechanisms["range"], design, outcomes
         )
     pilot, distances = released_pilot(
-        federation, mechanisms["pilot"], design, outcomes, center, typical
+        federation,
+        mechanisms["pilot"],
+        design,
+        outcomes,
+        center,
+        typical,
+        "range" not in mechanisms,
     )
     scales, is_private = scales_of(design, pilot), pilot.unit_noise > 0
     distances = distances.times(scales.sizes)

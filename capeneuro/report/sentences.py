@@ -12,6 +12,7 @@ from capeneuro.algorithms.contrast_fit import (
     COLLINEAR_WITH_OTHERS,
     CONSTANT,
     NOISY_MEANS,
+    UNPLACED,
 )
 from capeneuro.algorithms.ica import Unmixing, inseparable
 from capeneuro.algorithms.network import Network
@@ -679,5 +680,7 @@ REMEDIES = {
     COLLINEAR_WITH_OTHERS: "leave out one of them, or ask more people",
     NOISY_MEANS: "more people at each site, or a public table of contrast.means, would "
     "tell it",
+    UNPLACED: "narrower public bounds, a public table of contrast.covariance, or more "
+    "people would tell it",
     CONSTANT: "more people who differ in it within their site would tell it",
 }
