@@ -142,7 +142,7 @@ APART: dict[str, tuple[dict[str, Any], np.ndarray, np.ndarray]] = {
 CLIPS = {"third_moment": 0.5, "infomax_curvature": 0.5, "infomax_skew": 0.1}
 CLIPS |= {"network_gradient": 0.1, "mean": 0.5}
 # The most of its claim that a query is known to attain.
-ATTAINED = {"infomax_gradient": 0.7, "deviation": 0.95}
+ATTAINED = {"linear_moments": 0.98, "infomax_gradient": 0.7, "deviation": 0.95}
 CONTRASTS = ("pilot_moments", "linear_moments")
 PAPERS = ("second_moment", "white_second_moment", "word_pairs", "word_triples")
 
