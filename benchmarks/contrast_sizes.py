@@ -85,7 +85,7 @@ def write_study(folder: Path, n_outcomes: int) -> None:
 
 
 def shortened(ages: np.ndarray) -> float:
-    """Mean of ages as a study of these public numbers has them."""
+    """Mean of ages, limited to 2.5 public deviations as in the study."""
     return float(np.clip(np.round(ages, 4), 10, 70).mean())
 
 

@@ -22,10 +22,10 @@ import scipy
 from capeneuro.algorithms.outcomes import N_QUANTILES
 from capeneuro.privacy.contrasts import EDGES
 
-# Share of what lies beyond the clip that may be on one side of an outcome, over the
-# root of the share of people there, and at most.
+# The clip may take more on one side of an outcome than on the other: this fraction of
+# the excess, divided by the root of the fraction of clipped people, and its maximum.
 ETA, ONE_SIDED = 0.2, 0.8
-# Of people's distances, how much of what is beyond belongs to one outcome of many.
+# Fraction of a distance's excess that a single outcome of many has.
 TYPICAL = 0.8
 # Clips that are tried, over the typical distance.
 CLIPS = 0.45 * 1.08 ** np.arange(64)

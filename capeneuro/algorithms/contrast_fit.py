@@ -241,7 +241,15 @@ class _Rows(NamedTuple):
 
 
 def _rows(moments: Moments, size: np.ndarray, square: np.ndarray) -> _Rows:
-    """Rows that give effects of these mean squares, (q,), of covariates of those."""
+    """Find the rows R of ``b = R G``, by ridge on the other covariates.
+
+    Parameters
+    ----------
+    moments
+        As released.
+    size, square
+        Mean squares of effects, and of coded covariates, (q,) each.
+    """
     J, of_J = moments.J, moments.of_J + moments.of_means
     of_G = moments.of_G * (1 + moments.bias.mean())
     q = len(J)
@@ -391,8 +399,8 @@ class Fit:
     def _people(self) -> np.ndarray:
         """Deviations of z y between people, over that of z; (q, d).
 
-        What the release tells of each outcome is shrunk, by its noise, to what all have
-        in common.
+        The released squares of each outcome are shrunk by their noise towards a
+        multiple of its variance, which is common to all outcomes.
         """
         moments, s = self.moments, self.pilot.squares
         square = np.array([e.square for e in self.effects])
@@ -507,7 +515,7 @@ class Fit:
 
     @property
     def _of_means(self) -> np.ndarray:
-        """Variances of what multiplies whole effects beside J's noise, (q, q)."""
+        """Variances that multiply squared effects beside noise of J, (q, q)."""
         moments = self.moments
         return moments.of_means + np.diag(
             moments.of_attenuation * np.ones(len(moments.J))
@@ -519,7 +527,7 @@ class Fit:
         pilot, present = self.pilot, self.pilot.shares > 0
         noise = pilot.shares[present] ** 2 * pilot.center_errors[:, present] ** 2
         of_noise = noise @ pilot.uncertainty[:, present].T
-        # Who is shortened about a mean that is off counts less on one side of it.
+        # Clipping around a wrong mean weighs people by the side on which they lie.
         lost = (OFF_SIDE * (1 - self.moments.weight)) ** 2
         variance = np.maximum(np.diag(self.moments.J), 0)
         return of_noise + (lost * pilot.offset * variance)[:, None]

@@ -25,6 +25,8 @@ from capeneuro.algorithms.outcomes import Outcomes
 from capeneuro.linalg import TINY
 from capeneuro.privacy.contrasts import PRODUCTS, moments_distance, reach
 
+# Chance to see a contrast that is spoken of.
+POWER = 0.8
 # Largest squared norm of a coded person that counts in full, over what is usual.
 LONGEST = 1.2
 # Deviations of a coded covariate that are usual at most.

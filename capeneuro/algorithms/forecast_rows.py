@@ -68,9 +68,8 @@ LOST = 0.05, 7.1
 # All rounds' noise over the clip from which on little is learned: at 0.45, 0.7 and 1.1
 # the share of the accuracy above chance that remains is 0.6, 0.9 and 0.3.
 GRADIENT = 0.6
-# Chance to see a contrast that is spoken of, and the largest that one hopes for, in
-# deviations of the outcome.
-POWER, LARGE = 0.8, 1.0
+# Largest contrast that one hopes for, in deviations of the outcome.
+LARGE = 1.0
 
 
 def fill(n_features: int, typical_norm: float = FILL) -> float:
@@ -312,7 +311,7 @@ def predict_contrasts(
     units = {stage: noise("mean", 0.5, stage) for stage in stages}
     planned = contrast_forecast.planned(units, n_people, design, outcomes, is_heavy)
     primary = planned.of_primary(design.effects)
-    least = primary.smallest(LEVEL, POWER)
+    least = primary.smallest(LEVEL, contrast_forecast.POWER)
     return {
         "standard error": primary.error,
         "over that of all data": primary.over_sampling,

@@ -140,8 +140,8 @@ class ContrastOptions(Section):
     shaped like it. Null: a release more tells where outcomes lie in their bounds."""
     releases: Literal[1, 2] | None = None
     """How often effects are released. 2: a draft, and what it leaves, so that strong
-    effects are not shortened. 1 saves an exchange; strong effects then have somewhat
-    too narrow intervals. Null: 1 where people carry files, else 2."""
+    effects are not shortened. 1 saves an exchange. Null: 1 where people carry files,
+    else 2."""
     largest_error: Positive | None = None
     """Stop after the pilot, before effects are released, if it foretells a larger
     standard error of the primary effect, in deviations of outcomes; what was not spent

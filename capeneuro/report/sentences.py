@@ -14,6 +14,7 @@ from capeneuro.algorithms.contrast_fit import (
     NOISY_MEANS,
     UNPLACED,
 )
+from capeneuro.algorithms.contrast_forecast import POWER, Foretold
 from capeneuro.algorithms.ica import Unmixing, inseparable
 from capeneuro.algorithms.network import Network
 from capeneuro.algorithms.patterns import Patterns
@@ -673,6 +674,20 @@ def contrast_lines(result: Contrasts) -> list[str]:
             "larger than its interval says"
         )
     return lines
+
+
+def pilot_forecast(foretold: Foretold) -> str:
+    """Forecast of a contrast's pilot for the primary effects, in a line.
+
+    Row: effect-foretold
+    """
+    if not foretold.is_told.any():
+        return "the pilot forecasts that the effect cannot be told"
+    return (
+        f"the pilot forecasts a standard error of {foretold.error:.2g} deviations of "
+        f"an outcome (smallest effect seen {foretold.smallest(LEVEL, POWER):.2g}), "
+        f"{foretold.over_sampling:.2g} times that of all data"
+    )
 
 
 # What would tell an effect that cannot be told, by why it cannot.

@@ -9,10 +9,10 @@ import numpy as np
 
 from capeneuro.algorithms import charts, contrasts
 from capeneuro.algorithms.contrast_effects import Contrasts
-from capeneuro.algorithms.contrast_forecast import Foretold
+from capeneuro.algorithms.contrast_forecast import POWER, Foretold
 from capeneuro.algorithms.contrasts import ReleasedMoments
 from capeneuro.algorithms.designs import Design, Effect
-from capeneuro.algorithms.forecast_rows import FILL, POWER, RATIO, predict_contrasts
+from capeneuro.algorithms.forecast_rows import FILL, RATIO, predict_contrasts
 from capeneuro.algorithms.outcomes import Outcomes
 from capeneuro.algorithms.verdict import ABOVE, LEVEL, UNTOLD, Verdicts
 from capeneuro.algorithms.verdicts import of_contrasts
@@ -28,7 +28,7 @@ from capeneuro.federation.transport import Federation
 from capeneuro.privacy.contrasts import EDGES
 from capeneuro.report.figures import Figure
 from capeneuro.report.scores import AGAINST, Score
-from capeneuro.report.sentences import contrast_lines
+from capeneuro.report.sentences import contrast_lines, pilot_forecast
 from capeneuro.studies import (
     ask_charts,
     ask_contrasts,
@@ -257,18 +257,8 @@ class ContrastKind(RowStudyKind):
         return moments.contrasts(), arrays | ask_charts.design_to_keep(self.design)
 
     def _decide(self, foretold: Foretold) -> None:
-        """Print the forecast of the pilot, and stop if its error is too large.
-
-        Row: effect-foretold
-        """
-        text = "that the effect cannot be told"
-        if foretold.is_told.any():
-            text = (
-                f"a standard error of {foretold.error:.2g} deviations of an outcome "
-                f"(smallest effect seen {foretold.smallest(LEVEL, POWER):.2g}), "
-                f"{foretold.over_sampling:.2g} times that of all data"
-            )
-        print(f"the pilot forecasts {text}")
+        """Print the forecast of the pilot, and stop if its error is too large."""
+        print(pilot_forecast(foretold))
         most = self.study.contrast.largest_error
         if most is not None and foretold.error > most:
             raise BudgetExceeded(

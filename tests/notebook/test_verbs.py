@@ -289,6 +289,10 @@ def test_a_group_contrast_from_arrays(rng, arm):
     without = {**about, "age": {"deviation": 12}}
     with pytest.raises(ValueError, match="age: a number needs its public mean"):
         cn.linear_contrasts(shared, without, *public[1:])
+    other = {**about, "patient": {"groups": (2, 1)}}
+    with pytest.raises(ValueError, match="patient: must be one of 2, 1"):
+        cn.linear_contrasts(shared, other, *public[1:])
+    assert shared.privacy()["spent"] in (0, np.inf)
     found = cn.linear_contrasts(shared, *public, means=means, primary="patient")
     assert list(found.names) == ["patient 1 - 0", "age", "mean"]
     true = np.array([0.6, 0, 0, 0])
@@ -300,3 +304,17 @@ def test_a_group_contrast_from_arrays(rng, arm):
     assert list(noised.names) == ["patient 1 - 0", "age", "mean"]
     assert np.abs((noised.effects[0] - true) / noised.errors[0]).max() < 4.5
     assert np.median(noised.errors[0] / found.errors[0]) < 1.3
+
+
+def test_a_contrast_stops_after_a_pilot_that_forecasts_too_much(rng, capsys):
+    group = np.arange(600) % 2
+    rows = np.vstack([rng.standard_normal((3, 600)), group]).T[:, :, None]
+    people = {"north": list(rows[:300]), "south": list(rows[300:])}
+    shared = cn.federate(people, cn.Budget(4, 1e-5, unit="subject"))
+    about = {"group": {"groups": (0, 1)}}, np.zeros(3), np.eye(3)
+    with pytest.raises(BudgetExceeded, match="stopped after the pilot"):
+        cn.linear_contrasts(shared, *about, largest_error=0.01)
+    assert "the pilot forecasts a standard error of" in capsys.readouterr().out
+    assert 0 < shared.privacy()["spent"] < 2.5
+    shared = cn.federate(people, cn.Budget(4, 1e-5, unit="subject"))
+    assert cn.linear_contrasts(shared, *about, largest_error=1.0).is_estimable[0]

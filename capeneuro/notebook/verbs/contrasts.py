@@ -7,12 +7,15 @@ import numpy as np
 
 from capeneuro.algorithms import contrasts
 from capeneuro.algorithms.contrast_effects import Contrasts
+from capeneuro.algorithms.contrast_forecast import Foretold
 from capeneuro.algorithms.designs import Covariate, Design
 from capeneuro.algorithms.forecast_rows import RATIO, predict_contrasts
 from capeneuro.algorithms.outcomes import Outcomes
 from capeneuro.config.contrast import shares_of
+from capeneuro.federation.ledger import BudgetExceeded
 from capeneuro.notebook.sites import Sites
 from capeneuro.notebook.verbs import planning
+from capeneuro.report.sentences import pilot_forecast
 
 
 def linear_contrasts(
@@ -25,6 +28,7 @@ def linear_contrasts(
     primary: str | None = None,
     interactions: Sequence[tuple[str, str]] = (),
     releases: Literal[1, 2] = 2,
+    largest_error: float | None = None,
     share: float | None = None,
 ) -> Contrasts:
     """Regress many outcomes on a few covariates over all sites: group contrasts.
@@ -54,6 +58,9 @@ def linear_contrasts(
     releases
         How often effects are released: 2, a draft and what it leaves, so that strong
         effects are not shortened; 1 saves a release.
+    largest_error
+        Stop after the pilot, before effects are released, if it forecasts a larger
+        standard error of the primary effect, in deviations of outcomes; None: go on.
 
     Returns
     -------
@@ -65,7 +72,8 @@ def linear_contrasts(
     ValueError
         If an argument is out of range or unknown; nothing is planned then.
     BudgetExceeded
-        If the share is more than is left, or noise is predicted to hide any effect.
+        If the share is more than is left, if noise is predicted to hide any effect, or
+        after the pilot, which is charged, if its forecast exceeds ``largest_error``.
     RoundFailed
         If too few sites answer.
 
@@ -82,6 +90,7 @@ def linear_contrasts(
     >>> sites = cn.federate({"north": rows[:2000], "south": rows[2000:]}, promise)
     >>> covariates = {"patient": {"groups": (0, 1)}}
     >>> found = cn.linear_contrasts(sites, covariates, np.zeros(3), np.eye(3))
+    the pilot forecasts a standard error of ...
     3 of 3 effects stand above the noise; ...
     >>> found.names.tolist(), found.effects.shape  # covariates, outcomes
     (['patient 1 - 0', 'mean'], (2, 3))
@@ -126,7 +135,19 @@ def linear_contrasts(
         stage: sites.mechanism(1, of_stage * share)
         for stage, of_stage in stages.items()
     }
-    moments = contrasts.released(sites.federation(encode), mechanisms, design, outcomes)
+
+    def decide(foretold: Foretold) -> None:
+        print(pilot_forecast(foretold))
+        if largest_error is not None and foretold.error > largest_error:
+            raise BudgetExceeded(
+                f"largest_error: stopped after the pilot, which forecasts "
+                f"{foretold.error:.2g}, more than {largest_error:g}; what was not "
+                "spent stays"
+            )
+
+    moments = contrasts.released(
+        sites.federation(encode), mechanisms, design, outcomes, decide
+    )
     return planning.with_verdict(moments.contrasts(), sites.arm)
 
 
